@@ -1,0 +1,1 @@
+"""The `rlcore` command: a thin shell around the driver and the API."""

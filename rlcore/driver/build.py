@@ -1,0 +1,108 @@
+"""From a manifest and a plan to running parts: evaluators, learner, optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import gymnasium as gym
+import torch
+
+from rlcore.algorithms import ALGORITHMS
+from rlcore.api import RLJobSpec
+from rlcore.driver.plan import Plan
+from rlcore.env.normalize import MeanStdFilter
+from rlcore.evaluation.config import EvaluatorConfig, PolicySpec
+from rlcore.evaluation.evaluator_set import Evaluators, LocalEvaluators, RemoteEvaluators
+from rlcore.evaluation.policy_evaluator import PolicyEvaluator, evaluator_for
+from rlcore.evaluation.world import Spaces, make_world
+from rlcore.optimizers import OPTIMIZERS, PolicyOptimizer
+from rlcore.optimizers.learner import Learner
+from rlcore.optimizers.remote_learner import RemoteLearner
+from rlcore.sample_batch import DEFAULT_POLICY
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a job runs with."""
+
+    optimizer: PolicyOptimizer
+    config: EvaluatorConfig
+    spaces: dict[str, Spaces]
+
+
+def evaluator_config(spec: RLJobSpec, plan: Plan, seed: int) -> EvaluatorConfig:
+    """What every evaluator of a job is made from."""
+    algorithm = ALGORITHMS[spec.algorithm]
+    multi = spec.multi_agent
+    models = {DEFAULT_POLICY: spec.model}
+    if multi is not None:
+        models = {policy_id: policy.model or spec.model for policy_id, policy in multi.policies.items()}
+    policies = {policy_id: PolicySpec(algorithm.graph, spec.config, model) for policy_id, model in models.items()}
+    return EvaluatorConfig(
+        environment=spec.environment,
+        policies=policies,
+        mapping=multi.mapping if multi else None,
+        trained=tuple((multi.train if multi else None) or policies),
+        num_envs=plan.envs_per_evaluator,
+        fragment_length=plan.fragment_length,
+        batch_mode=spec.config.batch_mode,
+        observation_filter=spec.config.observation_filter,
+        sequence_length=spec.config.max_sequence_length,
+        compression=spec.config.compression,
+        seed=seed,
+        max_failures=spec.environment.max_failures,
+    )
+
+
+def build(spec: RLJobSpec, plan: Plan, seed: int, *, use_ray: bool) -> Parts:
+    """Starts evaluators and learner and gives them to the manifest's optimizer.
+
+    Raises:
+        UserError: the environment, the model or a mapping cannot be made; nothing is left running.
+    """
+    config = evaluator_config(spec, plan, seed)
+    torch.manual_seed(seed)
+    spaces = probe_spaces(config)
+    learner = _learner(config, plan, spaces)
+    evaluators = _evaluators(config, plan, learner, use_ray=use_ray)
+    optimizer = OPTIMIZERS[spec.resolved_optimizer](
+        learner,
+        evaluators,
+        ALGORITHMS[spec.algorithm].optimizer_config(spec.config, plan.fragment_size),
+        _filters(config, spaces),
+    )
+    return Parts(optimizer, config, spaces)
+
+
+def probe_spaces(config: EvaluatorConfig) -> dict[str, Spaces]:
+    """Policy id -> (observation space, action space), from one sub-environment that is closed again."""
+    world = make_world(replace(config, num_envs=1))
+    try:
+        return dict(world.spaces)
+    finally:
+        world.close()
+
+
+def _learner(config: EvaluatorConfig, plan: Plan, spaces: dict[str, Spaces]) -> Learner | RemoteLearner:
+    if plan.remote_learner:
+        options = {"num_cpus": 0, "num_gpus": sum(d != "cpu" for d in plan.devices), "resources": {"learner": 1}}
+        return RemoteLearner(config, spaces, plan.devices, options)
+    policies = {p: config.build_policy(p, spaces[p], plan.devices[0]) for p in spaces if p in config.trained}
+    return Learner(policies, devices=plan.devices, seed=config.seed)
+
+
+def _evaluators(config: EvaluatorConfig, plan: Plan, learner: Learner | RemoteLearner, *, use_ray: bool) -> Evaluators:
+    if use_ray and plan.evaluators:
+        options = {"num_cpus": 1, "resources": {"evaluator": 1}} if plan.remote_learner else {"num_cpus": 1}
+        return RemoteEvaluators(replace(config, torch_threads=1), plan.evaluators, options)
+    # Without Ray there are as many evaluators, one after the other, so that the numbers are the same. They have
+    # policies of their own: what a fragment was sampled with must not change while it is learned from.
+    count = max(1, plan.evaluators)
+    return LocalEvaluators([PolicyEvaluator(evaluator_for(config, index + 1)) for index in range(count)])
+
+
+def _filters(config: EvaluatorConfig, spaces: dict[str, Spaces]) -> dict[str, MeanStdFilter]:
+    if config.observation_filter == "none":
+        return {}
+    boxes: dict[str, gym.spaces.Box] = {policy_id: space for policy_id, (space, _) in spaces.items()}
+    return {policy_id: MeanStdFilter(box.shape) for policy_id, box in boxes.items() if len(box.shape) == 1}

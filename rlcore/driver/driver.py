@@ -1,0 +1,297 @@
+"""The driver's loop: step, record, evaluate, checkpoint, until a stop condition holds or someone asks to stop.
+
+The driver handles references and counters; no experience passes through it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rlcore.api import RLJobSpec
+from rlcore.checkpoint import CheckpointInfo, CheckpointStore
+from rlcore.driver.evaluation import EvaluationResult, EvaluationRunner
+from rlcore.driver.interrupt import Interrupt
+from rlcore.driver.stop import stop_reason
+from rlcore.errors import CheckpointError
+from rlcore.evaluation.episodes import EpisodeWindow
+from rlcore.evaluation.evaluator_set import GlobalState
+from rlcore.evaluation.policy_evaluator import PolicyEvaluator
+from rlcore.metrics.result import IterationResult
+from rlcore.optimizers import PolicyOptimizer, Progress
+
+logger = logging.getLogger("rlcore.driver")
+
+# Failed checkpoints in a row that training goes on after; the next one ends the run.
+TOLERATED_CHECKPOINT_FAILURES = 2
+# Before so many episodes ended, a mean reward is luck and stops nothing.
+FEWEST_EPISODES = 20
+
+
+@dataclass
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        complete: a stop condition holds.
+        reason: which, or which signal.
+        result: the last iteration's, None if there was none.
+        evaluation: the newest.
+        checkpoint: the newest.
+    """
+
+    complete: bool
+    reason: str
+    result: IterationResult | None
+    evaluation: EvaluationResult | None
+    checkpoint: CheckpointInfo | None
+
+
+@dataclass
+class Counters:
+    """The driver's own part of a checkpoint."""
+
+    iteration: int = 0
+    elapsed_s: float = 0.0
+    environment_failures: int = 0
+    restarted_timesteps: int = 0
+    episodes: EpisodeWindow = field(default_factory=EpisodeWindow)
+
+    def get_state(self) -> dict[str, Any]:
+        """Arrays and numbers to go on from."""
+        return {
+            "iteration": self.iteration,
+            "elapsed_s": self.elapsed_s,
+            "environment_failures": self.environment_failures,
+            "restarted_timesteps": self.restarted_timesteps,
+            "episodes": self.episodes.get_state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes on from `get_state`."""
+        self.iteration = state["iteration"]
+        self.elapsed_s = state["elapsed_s"]
+        self.environment_failures = state["environment_failures"]
+        self.restarted_timesteps = state["restarted_timesteps"]
+        self.episodes.set_state(state["episodes"])
+
+
+class Driver:
+    """Runs an optimizer.
+
+    Args:
+        spec: the manifest.
+        optimizer: with its evaluators and learner.
+        evaluation: beside training, None for no evaluation.
+        store: of checkpoints.
+        on_result: called once an iteration.
+        on_checkpoint: called after each checkpoint, with the seconds that it took.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        spec: RLJobSpec,
+        optimizer: PolicyOptimizer,
+        evaluation: EvaluationRunner | None,
+        store: CheckpointStore,
+        on_result: Callable[[IterationResult], None],
+        on_checkpoint: Callable[[CheckpointInfo, float], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spec = spec
+        self._optimizer = optimizer
+        self._evaluation = evaluation
+        self._store = store
+        self._on_result = on_result
+        self._on_checkpoint = on_checkpoint
+        self._clock = clock
+        self.counters = Counters()
+        self.last_evaluation: EvaluationResult | None = None
+        self.last_checkpoint: CheckpointInfo | None = None
+        self.last_result: IterationResult | None = None
+        self._checkpoint_failures = 0
+        self._checkpoint_due_s = clock() + spec.checkpoint.every_s
+        self._checkpoint_time_s = 0.0
+
+    # the loop -----------------------------------------------------------------------------------------------------------
+
+    def run(self, interrupt: Interrupt) -> Outcome:
+        """Trains until a stop condition holds or `interrupt` is requested; saves a checkpoint either way.
+
+        Raises:
+            UserError: what environments, policies or the checkpoint storage raised; the last good checkpoint is kept.
+        """
+        while (reason := self.stop_reason()) is None:
+            if interrupt.requested:
+                self.checkpoint(last=True)
+                return self._outcome(complete=False, reason=interrupt.name)
+            self._iterate()
+            self._evaluate_if_due()
+            if self._clock() >= self._checkpoint_due_s:
+                self.checkpoint(last=False)
+        self.checkpoint(last=True)
+        self._final_evaluation(interrupt)
+        return self._outcome(complete=True, reason=reason)
+
+    def stop_reason(self) -> str | None:
+        """Why training is complete, or None."""
+        returns = self.counters.episodes.returns
+        settled = len(returns) >= FEWEST_EPISODES
+        return stop_reason(
+            self._spec.stop,
+            timesteps=self._optimizer.timesteps_sampled,
+            iterations=self.counters.iteration,
+            episode_reward_mean=float(returns.mean()) if settled else None,
+            elapsed_s=self.counters.elapsed_s,
+        )
+
+    def _iterate(self) -> None:
+        started = self._clock()
+        self._optimizer.step()
+        progress = self._optimizer.collect_metrics()
+        for failure in progress.failures:
+            logger.warning("environment failed, replaced: %s", failure)
+        self.counters.iteration += 1
+        self.counters.environment_failures += len(progress.failures)
+        self.counters.episodes.extend(progress.episodes)
+        seconds = self._clock() - started
+        self.counters.elapsed_s += seconds
+        if self._evaluation is not None:
+            self._note_evaluation(self._evaluation.poll())
+        self.last_result = self._result(progress, seconds)
+        self._checkpoint_time_s = 0.0
+        self._on_result(self.last_result)
+
+    def _result(self, progress: Progress, seconds: float) -> IterationResult:
+        window = self.counters.episodes
+        returns = window.returns
+        times = progress.times_s
+        learn_s = sum(times.get(stage, 0.0) for stage in ("load", "sgd", "broadcast"))
+        return IterationResult(
+            iteration=self.counters.iteration,
+            timesteps=self._optimizer.timesteps_sampled,
+            timesteps_this_iteration=progress.timesteps_sampled,
+            episodes=window.total,
+            episode_reward_mean=float(returns.mean()) if len(returns) else None,
+            episode_reward_min=float(returns.min()) if len(returns) else None,
+            episode_reward_max=float(returns.max()) if len(returns) else None,
+            episode_length_mean=window.mean_length,
+            timesteps_per_s=progress.timesteps_sampled / max(seconds, 1e-9),
+            sample_time_s=times.get("sample", 0.0),
+            learn_time_s=learn_s,
+            wait_time_s=times.get("wait", 0.0),
+            checkpoint_time_s=self._checkpoint_time_s,
+            elapsed_s=self.counters.elapsed_s,
+            learner=flatten_stats(progress),
+            optimizer={**progress.counts, "policy_staleness": progress.staleness},
+            evaluators=len(self._optimizer.evaluators.indices),
+            environment_failures=self.counters.environment_failures,
+            checkpoint_timesteps=self.last_checkpoint.timesteps if self.last_checkpoint else None,
+            evaluation=self.last_evaluation.to_dict() if self.last_evaluation else None,
+        )
+
+    def _outcome(self, *, complete: bool, reason: str) -> Outcome:
+        return Outcome(complete, reason, self.last_result, self.last_evaluation, self.last_checkpoint)
+
+    # evaluation ---------------------------------------------------------------------------------------------------------
+
+    def _evaluate_if_due(self) -> None:
+        every = self._spec.evaluation.every
+        if self._evaluation is not None and every and self.counters.iteration % every == 0:
+            self._evaluation.start(self.global_state())
+            self._note_evaluation(None)
+
+    def _final_evaluation(self, interrupt: Interrupt) -> None:
+        if self._evaluation is None or interrupt.requested:
+            return
+        self._note_evaluation(self._evaluation.poll(wait=True))
+        if self.last_evaluation is None or self.last_evaluation.timesteps != self._optimizer.timesteps_sampled:
+            self._evaluation.start(self.global_state())
+            self._note_evaluation(self._evaluation.poll(wait=True))
+
+    def _note_evaluation(self, result: EvaluationResult | None) -> None:
+        if result is not None:
+            self.last_evaluation = result
+
+    def global_state(self) -> GlobalState:
+        """The newest weights and filters."""
+        optimizer = self._optimizer
+        filters = {policy_id: filter_.get_state() for policy_id, filter_ in optimizer.filters.items()}
+        learner = optimizer.learner
+        return GlobalState(learner.get_weights(), learner.get_version(), optimizer.timesteps_sampled, filters)
+
+    # checkpoints --------------------------------------------------------------------------------------------------------
+
+    def checkpoint(self, *, last: bool) -> None:
+        """Saves everything. A failure is tolerated twice in a row; the run's last one must succeed.
+
+        Raises:
+            CheckpointError: it could not be written.
+        """
+        optimizer = self._optimizer
+        if self.last_checkpoint is not None and self.last_checkpoint.iteration == self.counters.iteration:
+            return
+        started = self._clock()
+        self._checkpoint_due_s = started + self._spec.checkpoint.every_s
+        state = {
+            "driver": self.counters.get_state(),
+            "optimizer": optimizer.save(),
+            "evaluators": optimizer.foreach_evaluator(PolicyEvaluator.save),
+        }
+        try:
+            self.last_checkpoint = self._store.save(
+                state, timesteps=optimizer.timesteps_sampled, iteration=self.counters.iteration
+            )
+        except CheckpointError as error:
+            self._checkpoint_failures += 1
+            if last or self._checkpoint_failures > TOLERATED_CHECKPOINT_FAILURES:
+                raise
+            logger.warning("checkpoint failed, training goes on: %s", error)
+            return
+        self._checkpoint_failures = 0
+        self._checkpoint_time_s = self._clock() - started
+        self._on_checkpoint(self.last_checkpoint, self._checkpoint_time_s)
+
+    def resume(self) -> CheckpointInfo | None:
+        """Goes on from the newest good checkpoint, if there is one.
+
+        Raises:
+            CheckpointError: it belongs to another job.
+        """
+        found = self._store.latest()
+        if found is None:
+            return None
+        info, state = found
+        assert isinstance(state, dict)
+        self.counters.set_state(state["driver"])
+        self._optimizer.restore(state["optimizer"])
+        self.counters.restarted_timesteps += self._restore_evaluators(state["evaluators"])
+        self.last_checkpoint = info
+        return info
+
+    def _restore_evaluators(self, states: list[dict[str, Any]]) -> int:
+        """Gives evaluators their states back; returns the timesteps of unfinished episodes that begin anew."""
+        evaluators = self._optimizer.evaluators
+        filters = {policy_id: filter_.get_state() for policy_id, filter_ in self._optimizer.filters.items()}
+        if len(states) == len(evaluators.indices):
+            # Filters first: observations that wait in an evaluator were not filtered yet.
+            evaluators.foreach(PolicyEvaluator.set_filters, filters)
+            return int(sum(evaluators.foreach_with_index(PolicyEvaluator.restore, states)))
+        logger.warning(
+            "%d evaluators in the checkpoint, %d now: episodes begin anew", len(states), len(evaluators.indices)
+        )
+        lengths = [track["episodes"]["lengths"] for state in states for track in state["tracks"].values()]
+        return int(sum(np.sum(part) for part in lengths))
+
+
+def flatten_stats(progress: Progress) -> dict[str, float]:
+    """Learner statistics by name; with several policies by `policy/name`."""
+    if len(progress.learner) == 1:
+        return dict(next(iter(progress.learner.values())))
+    return {f"{policy}/{name}": value for policy, stats in progress.learner.items() for name, value in stats.items()}

@@ -1,0 +1,160 @@
+"""Evaluation of the deterministic policy beside training, with an evaluator of its own.
+
+With Ray it is an actor of low priority and training never waits for it; without Ray it is done on the spot.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rlcore.errors import RlcoreError
+from rlcore.evaluation.config import EvaluatorConfig
+from rlcore.evaluation.episodes import Episode
+from rlcore.evaluation.evaluator_set import GlobalState, unwrap
+from rlcore.evaluation.policy_evaluator import PolicyEvaluator
+
+# Above every training evaluator's, so that its seeds are nobody else's.
+WORKER_INDEX = 1_000_000
+LARGEST_WIDTH = 16
+DEADLINE_S = 600.0
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """Episodes of the deterministic policy.
+
+    Attributes:
+        timesteps: of training, when the weights were taken.
+        episode_returns: one an episode, undiscounted.
+        episode_lengths: timesteps of each.
+    """
+
+    timesteps: int
+    episode_returns: tuple[float, ...]
+    episode_lengths: tuple[int, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean episode reward."""
+        return float(np.mean(self.episode_returns))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For metrics."""
+        return {
+            "timesteps": self.timesteps,
+            "episodes": len(self.episode_returns),
+            "episode_reward_mean": self.mean,
+            "episode_reward_min": min(self.episode_returns),
+            "episode_reward_max": max(self.episode_returns),
+            "episode_length_mean": float(np.mean(self.episode_lengths)),
+        }
+
+
+class EvaluationRunner:
+    """Starts evaluations and hands out their results.
+
+    Args:
+        config: the job's evaluators'; environments and policies are the same, seeds are not.
+        episodes: of one evaluation.
+        remote: as a Ray actor.
+    """
+
+    def __init__(self, config: EvaluatorConfig, episodes: int, *, remote: bool) -> None:
+        self._config = replace(
+            config,
+            num_envs=min(episodes, LARGEST_WIDTH),
+            fragment_length=min(config.fragment_length, 200),
+            worker_index=WORKER_INDEX,
+            torch_threads=1 if remote else config.torch_threads,
+        )
+        self._episodes = episodes
+        self._remote = remote
+        self._evaluator: Any = None
+        self._pending: tuple[Any, int] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether an evaluation is under way."""
+        return self._pending is not None
+
+    def start(self, state: GlobalState) -> None:
+        """Begins an evaluation of these weights; one that is under way goes on, and this one is left out."""
+        if self.busy:
+            return
+        arguments = (dict(state.weights), state.version, state.timesteps, dict(state.filters), self._episodes)
+        if self._remote:
+            actor = self._evaluator or self._start_actor()
+            self._pending = (actor.apply.remote(_evaluate, *arguments), state.timesteps)
+        else:
+            if self._evaluator is None:
+                self._evaluator = PolicyEvaluator(self._config)
+            self._pending = (_evaluate(self._evaluator, *arguments), state.timesteps)
+
+    def poll(self, *, wait: bool = False) -> EvaluationResult | None:
+        """The result of the evaluation under way, if it is there (with `wait`: as soon as it is there).
+
+        Raises:
+            UserError: what the environment or policy raised.
+        """
+        if self._pending is None:
+            return None
+        value, timesteps = self._pending
+        if self._remote:
+            import ray
+            from ray.exceptions import RayActorError, RayTaskError
+
+            ready, _ = ray.wait([value], timeout=DEADLINE_S if wait else 0)
+            if not ready:
+                if wait:
+                    raise RlcoreError(f"the last evaluation did not end within {DEADLINE_S:.0f} s")
+                return None
+            self._pending = None
+            try:
+                value = ray.get(value)
+            except RayActorError:
+                # Nobody trains on it: the next evaluation starts with a new actor.
+                self._evaluator = None
+                return None
+            except RayTaskError as error:
+                raise unwrap(error) from error
+        self._pending = None
+        return _result(value, timesteps)
+
+    def stop(self) -> None:
+        """Ends the evaluator."""
+        if self._evaluator is None:
+            return
+        if self._remote:
+            import ray
+
+            ray.kill(self._evaluator)
+        else:
+            self._evaluator.close()
+        self._evaluator = None
+        self._pending = None
+
+    def _start_actor(self) -> Any:
+        self._evaluator = PolicyEvaluator.as_remote(num_cpus=0).remote(self._config)
+        self._evaluator.apply.remote(_lower_priority)
+        return self._evaluator
+
+
+def _evaluate(
+    evaluator: PolicyEvaluator, weights: Any, version: int, timesteps: int, filters: Any, episodes: int
+) -> list[Episode]:
+    evaluator.set_global_state(weights, version, timesteps, filters)
+    # Every evaluation plays the same episodes, so that two of them differ by the policy alone.
+    return evaluator.evaluate(episodes, seed=evaluator.config.seed + WORKER_INDEX)
+
+
+def _lower_priority(_evaluator: PolicyEvaluator) -> None:
+    os.nice(10)
+
+
+def _result(episodes: Sequence[Episode], timesteps: int) -> EvaluationResult:
+    return EvaluationResult(timesteps, tuple(e.episode_return for e in episodes), tuple(e.length for e in episodes))

@@ -1,0 +1,112 @@
+"""What a manifest becomes on the machines at hand: a pure function, so that `rlcore plan` and tests can look at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlcore.api import RLJobSpec
+from rlcore.errors import UnsupportedError, UserError
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is to run on.
+
+    Attributes:
+        cores: CPU cores of this machine.
+        gpus: GPUs of this machine.
+        cluster_evaluators: `evaluator` resources of a Ray cluster, None on a machine of its own.
+        cluster_learner_gpus: GPUs of its `learner` node, None without one.
+    """
+
+    cores: int
+    gpus: int
+    cluster_evaluators: int | None = None
+    cluster_learner_gpus: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a job runs.
+
+    Attributes:
+        evaluators: evaluator actors; 0 samples in the driver's process.
+        envs_per_evaluator: sub-environments of each.
+        fragment_length: steps of one sample.
+        devices: of the learner's towers.
+        remote_learner: the learner is an actor on another pod.
+        notes: what was changed to fit, one sentence each, for the user.
+    """
+
+    evaluators: int
+    envs_per_evaluator: int
+    fragment_length: int
+    devices: tuple[str, ...]
+    remote_learner: bool
+    notes: tuple[str, ...]
+
+    @property
+    def fragment_size(self) -> int:
+        """Timesteps of one sample of one evaluator."""
+        return self.fragment_length * self.envs_per_evaluator
+
+
+def make_plan(spec: RLJobSpec, machine: Machine, *, strict: bool = False) -> Plan:
+    """The plan for a job on a machine.
+
+    Raises:
+        UserError: with `strict`, what would otherwise only be noted (clamped pools, missing GPUs).
+        UnsupportedError: a feature of the manifest that this driver cannot run.
+    """
+    _refuse_unsupported(spec)
+    notes: list[str] = []
+    evaluators = _evaluators(spec, machine, notes)
+    devices = _devices(spec, machine, notes)
+    if strict and notes:
+        raise UserError("; ".join(notes), hint="leave --strict out to run all the same")
+    environments = max(1, evaluators) * spec.evaluators.envs_per_evaluator
+    length = spec.config.fragment_length or max(1, -(-spec.config.train_batch_size // environments))
+    return Plan(
+        evaluators=evaluators,
+        envs_per_evaluator=spec.evaluators.envs_per_evaluator,
+        fragment_length=length,
+        devices=devices,
+        remote_learner=machine.cluster_learner_gpus is not None,
+        notes=tuple(notes),
+    )
+
+
+def _evaluators(spec: RLJobSpec, machine: Machine, notes: list[str]) -> int:
+    pools = spec.evaluators.pools
+    wanted = sum(pool.min_replicas * pool.evaluators_per_pod for pool in pools)
+    if spec.evaluators.replicas is not None:
+        wanted = spec.evaluators.replicas * max(pool.evaluators_per_pod for pool in pools)
+    if machine.cluster_evaluators is not None:
+        return max(wanted, machine.cluster_evaluators)
+    if wanted > machine.cores:
+        notes.append(f"{wanted} evaluators asked for, {machine.cores} started: this machine has {machine.cores} cores")
+    return min(wanted, machine.cores)
+
+
+def _devices(spec: RLJobSpec, machine: Machine, notes: list[str]) -> tuple[str, ...]:
+    wanted = spec.learner.gpus
+    there = machine.gpus if machine.cluster_learner_gpus is None else machine.cluster_learner_gpus
+    if wanted > there:
+        rest = f"{there} used" if there else "learning on the CPU"
+        notes.append(f"{wanted} GPUs asked for, {there} found: {rest}")
+    count = min(wanted, there)
+    return tuple(f"cuda:{i}" for i in range(count)) or ("cpu",)
+
+
+def _refuse_unsupported(spec: RLJobSpec) -> None:
+    if spec.population is not None:
+        raise UnsupportedError(
+            "spec.population: population based training is not available in this version",
+            hint="remove spec.population to train a single trial",
+        )
+    if spec.learner.replicas > 1:
+        raise UnsupportedError(
+            f"spec.learner.replicas: {spec.optimizer or 'LocalMultiGPU'} uses the devices of one learner, "
+            f"{spec.learner.replicas} were asked for",
+            hint="set spec.learner.replicas to 1 and spec.learner.gpus to the GPUs of that pod",
+        )

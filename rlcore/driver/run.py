@@ -1,0 +1,269 @@
+"""Runs one job from its manifest to its end: what `rlcore run` and a cluster's head pod both call."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rlcore.api import RLJob
+from rlcore.checkpoint import CheckpointInfo, CheckpointStore, RunLock, read_completion, write_completion
+from rlcore.driver.build import Parts, build
+from rlcore.driver.driver import Driver, Outcome
+from rlcore.driver.evaluation import EvaluationRunner
+from rlcore.driver.interrupt import Interrupt, catch_interrupts
+from rlcore.driver.plan import Plan, make_plan
+from rlcore.driver.ray_session import cluster_machine, ray_session, this_machine
+from rlcore.driver.run_directory import RunDirectory, move_aside, run_directory
+from rlcore.driver.stop import stop_reason
+from rlcore.metrics.exporter import MetricsExporter
+from rlcore.metrics.recorder import MetricsRecorder
+from rlcore.metrics.result import IterationResult
+from rlcore.metrics.server import MetricsServer
+from rlcore.metrics.status import StatusBoard
+
+logger = logging.getLogger("rlcore.driver")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run a job here.
+
+    Attributes:
+        root: directory that holds run directories.
+        in_process: no Ray at all.
+        fresh: move an earlier run aside and start over.
+        strict: what cannot be had as asked for is an error.
+        port: of the metrics and status endpoint; 0 takes a free one.
+        host: that the endpoint binds to.
+    """
+
+    root: Path = Path("runs")
+    in_process: bool = False
+    fresh: bool = False
+    strict: bool = False
+    port: int = 0
+    host: str = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a run leaves behind.
+
+    Attributes:
+        directory: its files.
+        outcome: how it ended; None where the job was complete before.
+        completion: the record of a complete job, None for an interrupted one.
+        restarted_timesteps: timesteps of unfinished episodes that resumes had to begin anew.
+        interrupt: the signal that ended it, None for none.
+    """
+
+    directory: RunDirectory
+    outcome: Outcome | None
+    completion: dict[str, Any] | None
+    restarted_timesteps: int
+    interrupt: Interrupt | None
+
+
+class Display(Protocol):
+    """Shows a person how it goes."""
+
+    def message(self, text: str) -> None:
+        """One line."""
+
+    def start(self) -> None:
+        """Training begins."""
+
+    def update(self, result: IterationResult) -> None:
+        """An iteration is over."""
+
+    def stop(self) -> None:
+        """Training is over."""
+
+
+def run_job(job: RLJob, options: RunOptions, display: Display) -> RunReport:
+    """Trains a job until it is complete or interrupted, from its newest checkpoint if there is one.
+
+    Raises:
+        UserError: anything that the user can mend.
+    """
+    directory = run_directory(job, options.root)
+    with ExitStack() as stack:
+        if options.fresh:
+            with RunLock(directory.path):
+                aside = move_aside(directory)
+            display.message(f"the earlier run is kept in {aside}") if aside else None
+        stack.enter_context(RunLock(directory.path))
+        store = CheckpointStore(
+            directory.checkpoints, keep=job.spec.checkpoint.keep, identity=identity(job)
+        )
+        completion = read_completion(store)
+        if completion is not None and is_complete(job, completion):
+            return RunReport(directory, None, completion, 0, None)
+        return _train(job, options, display, directory, store, stack)
+
+
+def identity(job: RLJob) -> dict[str, Any]:
+    """What a checkpoint must agree on with a job to be loaded by it."""
+    spec = job.spec
+    identity: dict[str, Any] = {
+        "algorithm": spec.algorithm,
+        "environment": spec.environment.id,
+        "environment kwargs": spec.environment.kwargs,
+        "wrappers": spec.environment.wrappers,
+        "observation filter": spec.config.observation_filter,
+        "model": spec.model.model_dump(mode="json", by_alias=True),
+    }
+    if spec.environment.wrappers == "atari":
+        identity["atari"] = spec.environment.atari.model_dump(mode="json", by_alias=True)
+    if spec.multi_agent is not None:
+        identity["policies"] = sorted(spec.multi_agent.policies)
+    return identity
+
+
+def is_complete(job: RLJob, completion: dict[str, Any]) -> bool:
+    """Whether a finished run still satisfies the job's stop conditions (they may have been raised since)."""
+    return (
+        stop_reason(
+            job.spec.stop,
+            timesteps=completion["timesteps"],
+            iterations=completion["iterations"],
+            episode_reward_mean=completion["episode_reward_mean"],
+            elapsed_s=completion["elapsed_s"],
+        )
+        is not None
+    )
+
+
+def _train(
+    job: RLJob, options: RunOptions, display: Display, directory: RunDirectory, store: CheckpointStore, stack: ExitStack
+) -> RunReport:
+    spec = job.spec
+    board = StatusBoard(
+        job=job.metadata.name,
+        algorithm=spec.algorithm,
+        environment=spec.environment.id,
+        checkpoint_location=directory.checkpoints,
+    )
+    exporter = MetricsExporter(job=job.metadata.name, algorithm=spec.algorithm, environment=spec.environment.id)
+    server = MetricsServer(exporter.registry, board.snapshot, host=options.host, port=options.port)
+    server.start()
+    stack.callback(server.stop)
+
+    machine = this_machine()
+    # Entered before Ray: Ray takes SIGTERM over for itself when it starts, and gives it back to nobody.
+    interrupt = stack.enter_context(catch_interrupts())
+    if not options.in_process:
+        display.message("starting Ray")
+        stack.enter_context(ray_session(cores=machine.cores))
+        interrupt.take_over()
+        machine = cluster_machine(machine)
+    plan = make_plan(spec, machine, strict=options.strict)
+    for note in plan.notes:
+        display.message(note)
+    display.message(describe(job, plan, in_process=options.in_process))
+    display.message(f"metrics: {server.url}/metrics, status: {server.url}/status")
+
+    parts = build(spec, plan, _seed(job, directory), use_ray=not options.in_process)
+    stack.callback(parts.optimizer.stop)
+    evaluation = None
+    if spec.evaluation.every:
+        evaluation = EvaluationRunner(parts.config, spec.evaluation.episodes, remote=not options.in_process)
+        stack.callback(evaluation.stop)
+    return _drive(job, display, directory, store, stack, board, exporter, parts, evaluation, interrupt)
+
+
+def _drive(
+    job: RLJob,
+    display: Display,
+    directory: RunDirectory,
+    store: CheckpointStore,
+    stack: ExitStack,
+    board: StatusBoard,
+    exporter: MetricsExporter,
+    parts: Parts,
+    evaluation: EvaluationRunner | None,
+    interrupt: Interrupt,
+) -> RunReport:
+    recorder: MetricsRecorder | None = None
+
+    def on_result(result: IterationResult) -> None:
+        assert recorder is not None
+        for observer in (recorder.record, exporter.observe, board.observe, display.update):
+            observer(result)
+
+    def on_checkpoint(info: CheckpointInfo, seconds: float) -> None:
+        logger.info("checkpoint: timesteps=%d seconds=%.3f bytes=%d", info.timesteps, seconds, info.size_bytes)
+
+    driver = Driver(job.spec, parts.optimizer, evaluation, store, on_result, on_checkpoint)
+    resumed = driver.resume()
+    if resumed is not None:
+        display.message(f"resumed at {resumed.timesteps:,} timesteps (iteration {resumed.iteration:,})")
+    recorder = MetricsRecorder(
+        directory.path,
+        resumed_iteration=resumed.iteration if resumed else 0,
+        resumed_timesteps=resumed.timesteps if resumed else 0,
+    )
+    stack.callback(recorder.close)
+    display.start()
+    stack.callback(display.stop)
+    board.set_phase("Running")
+    try:
+        outcome = driver.run(interrupt)
+    except BaseException as error:
+        board.set_phase("Failed", str(error))
+        raise
+    completion = None
+    if outcome.complete:
+        completion = completion_record(job, driver, outcome)
+        write_completion(store, completion)
+    board.set_phase("Succeeded" if outcome.complete else "Stopping", outcome.reason)
+    return RunReport(
+        directory,
+        outcome,
+        completion,
+        driver.counters.restarted_timesteps,
+        interrupt if interrupt.requested else None,
+    )
+
+
+def completion_record(job: RLJob, driver: Driver, outcome: Outcome) -> dict[str, Any]:
+    """The final status of a complete job; numbers with the units of IterationResult."""
+    returns = driver.counters.episodes.returns
+    return {
+        "job": job.metadata.name,
+        "reason": outcome.reason,
+        "timesteps": outcome.checkpoint.timesteps if outcome.checkpoint else 0,
+        "iterations": driver.counters.iteration,
+        "episodes": driver.counters.episodes.total,
+        "episode_reward_mean": float(returns.mean()) if len(returns) else None,
+        "elapsed_s": driver.counters.elapsed_s,
+        "evaluation": outcome.evaluation.to_dict() if outcome.evaluation else None,
+        "checkpoint": outcome.checkpoint.location if outcome.checkpoint else None,
+    }
+
+
+def describe(job: RLJob, plan: Plan, *, in_process: bool) -> str:
+    """One line: what trains, with what."""
+    spec = job.spec
+    where = "in this process" if in_process or not plan.evaluators else f"by {plan.evaluators} evaluators"
+    devices = ", ".join(plan.devices)
+    return (
+        f"{spec.algorithm} on {spec.environment.id} with {spec.resolved_optimizer}: sampled {where}, "
+        f"{plan.envs_per_evaluator} environments each, learned on {devices}"
+    )
+
+
+def _seed(job: RLJob, directory: RunDirectory) -> int:
+    """The manifest's seed, or one that is drawn once and kept in the run directory, so that a resume has it too."""
+    if job.spec.seed is not None:
+        return job.spec.seed
+    path = directory.path / "seed"
+    if path.exists():
+        return int(path.read_text())
+    seed = secrets.randbelow(2**31)
+    path.write_text(f"{seed}\n")
+    return seed

@@ -1,0 +1,1 @@
+"""Policy evaluators: environments and policies together, making batches of experience."""

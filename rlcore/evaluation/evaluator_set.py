@@ -1,0 +1,262 @@
+"""All evaluators of a job behind one face, whether they are Ray actors or plain objects.
+
+A sample is asked for with `request` and comes back as a `Sample`: a batch (or a reference to it) and its `SampleInfo`.
+Plain objects sample when they are asked; actors sample in parallel. A lost actor is replaced by one with the same index,
+seed and global state, and the loss is counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlcore.errors import RlcoreError, UserError
+from rlcore.evaluation.config import EvaluatorConfig
+from rlcore.evaluation.policy_evaluator import PolicyEvaluator, SampleInfo, evaluator_for
+
+logger = logging.getLogger("rlcore.evaluation")
+
+START_DEADLINE_S = 300.0
+CALL_DEADLINE_S = 300.0
+# Losses in a row, without a sample in between, after which a crash is no accident any more.
+CONSECUTIVE_LOSSES = 3
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A finished sample: `batch` is a MultiAgentBatch, a PackedBatch, or a Ray reference to one of them."""
+
+    index: int
+    batch: Any
+    info: SampleInfo
+
+
+@dataclass(frozen=True)
+class GlobalState:
+    """What evaluators need from the learner before they sample."""
+
+    weights: Mapping[str, np.ndarray]
+    version: int
+    timesteps: int
+    filters: Mapping[str, Any]
+
+
+class LocalEvaluators:
+    """Evaluators in this process, asked one after the other.
+
+    Args:
+        evaluators: at least one; their position is their index.
+    """
+
+    remote = False
+
+    def __init__(self, evaluators: Sequence[PolicyEvaluator]) -> None:
+        self._evaluators = list(evaluators)
+        self.losses = 0
+
+    @property
+    def indices(self) -> list[int]:
+        """Indices of all evaluators, in order."""
+        return list(range(len(self._evaluators)))
+
+    def set_global_state(self, state: GlobalState) -> None:
+        """Gives weights, progress and filters to all."""
+        for evaluator in self._evaluators:
+            evaluator.set_global_state(state.weights, state.version, state.timesteps, state.filters)
+
+    def collect(self, requests: Sequence[int]) -> list[Sample]:
+        """One sample a requested index, in the order of the requests."""
+        return [Sample(index, *self._evaluators[index].sample_with_info()) for index in requests]
+
+    def foreach(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """`function(evaluator, *args)` on all, in order."""
+        return [evaluator.apply(function, *args) for evaluator in self._evaluators]
+
+    def foreach_with_index(self, function: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
+        """`function(evaluator, arguments[i])` on evaluator i, in order."""
+        return [e.apply(function, a) for e, a in zip(self._evaluators, arguments, strict=True)]
+
+    def stop(self) -> None:
+        """Closes all environments."""
+        for evaluator in self._evaluators:
+            evaluator.close()
+
+
+class RemoteEvaluators:
+    """Evaluators as Ray actors.
+
+    Args:
+        config: of every evaluator; actor i gets `worker_index` i + 1.
+        count: how many.
+        actor_options: Ray's options of each (num_cpus, resources).
+    """
+
+    remote = True
+
+    def __init__(self, config: EvaluatorConfig, count: int, actor_options: Mapping[str, Any]) -> None:
+        self._config = config
+        self._factory = PolicyEvaluator.as_remote(max_concurrency=1, **actor_options)
+        self._actors = {index: self._start(index) for index in range(count)}
+        self._state_ref: Any = None
+        self._in_flight: dict[Any, tuple[int, Any]] = {}
+        self._losses_in_a_row: dict[int, int] = {}
+        self.losses = 0
+        self._await_start()
+
+    @property
+    def indices(self) -> list[int]:
+        """Indices of all evaluators, in order."""
+        return sorted(self._actors)
+
+    def set_global_state(self, state: GlobalState) -> None:
+        """Gives weights, progress and filters to all; they are put into the object store once."""
+        import ray
+
+        self._state_ref = ray.put((dict(state.weights), state.version, state.timesteps, dict(state.filters)))
+        for actor in self._actors.values():
+            actor.apply.remote(_take_global_state, self._state_ref)
+
+    def request(self, index: int) -> None:
+        """Asks one evaluator for one more sample."""
+        batch_ref, info_ref = self._actors[index].sample_with_info.options(num_returns=2).remote()
+        self._in_flight[info_ref] = (index, batch_ref)
+
+    def pending(self, index: int) -> int:
+        """Samples that this evaluator still owes."""
+        return sum(1 for owner, _ in self._in_flight.values() if owner == index)
+
+    def collect(self, requests: Sequence[int]) -> list[Sample]:
+        """One sample a requested index, in the order of the requests, whatever order they arrive in."""
+        for index in requests:
+            self.request(index)
+        arrived: dict[int, list[Sample]] = {}
+        outstanding = len(requests)
+        while outstanding:
+            for sample in self.wait_any(CALL_DEADLINE_S):
+                arrived.setdefault(sample.index, []).append(sample)
+                outstanding -= 1
+        return [arrived[index].pop(0) for index in requests]
+
+    def wait_any(self, deadline_s: float) -> list[Sample]:
+        """The samples that have arrived, at least one; a lost evaluator is replaced and asked again.
+
+        Raises:
+            UserError: whatever the evaluator's environment or policy raised, or evaluators lost again and again.
+            RlcoreError: nothing arrived in time, from anyone.
+        """
+        import ray
+        from ray.exceptions import RayActorError, RayTaskError
+
+        # In request order, or two samples of one evaluator could come back swapped.
+        ready, _ = ray.wait(list(self._in_flight), num_returns=1, timeout=deadline_s)
+        if not ready:
+            raise RlcoreError(f"no evaluator delivered a sample within {deadline_s:.0f} s ({len(self._in_flight)} asked)")
+        more, _ = ray.wait(list(self._in_flight), num_returns=len(self._in_flight), timeout=0)
+        samples = []
+        for info_ref in more:
+            if info_ref not in self._in_flight:
+                continue
+            index, batch_ref = self._in_flight.pop(info_ref)
+            try:
+                samples.append(Sample(index, batch_ref, ray.get(info_ref, timeout=CALL_DEADLINE_S)))
+                self._losses_in_a_row[index] = 0
+            except RayActorError as error:
+                self._replace(index, error)
+            except RayTaskError as error:
+                raise unwrap(error) from error
+        return samples or self.wait_any(deadline_s)
+
+    def foreach(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """`function(evaluator, *args)` on all, in order."""
+        return self.foreach_with_index(_star, [(function, args)] * len(self._actors))
+
+    def foreach_with_index(self, function: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
+        """`function(evaluator, arguments[i])` on evaluator i, in order."""
+        import ray
+        from ray.exceptions import RayTaskError
+
+        refs = [self._actors[i].apply.remote(function, a) for i, a in zip(self.indices, arguments, strict=True)]
+        try:
+            return list(ray.get(refs, timeout=CALL_DEADLINE_S))
+        except RayTaskError as error:
+            raise unwrap(error) from error
+
+    def stop(self) -> None:
+        """Closes all environments, then ends the actors."""
+        import ray
+
+        refs = [actor.close.remote() for actor in self._actors.values()]
+        ray.wait(refs, num_returns=len(refs), timeout=5.0) if refs else None
+        for actor in self._actors.values():
+            ray.kill(actor)
+        self._actors.clear()
+        self._in_flight.clear()
+
+    def _start(self, index: int) -> Any:
+        return self._factory.remote(evaluator_for(self._config, index + 1))
+
+    def _await_start(self) -> None:
+        """Waits until all are up, so that a missing environment is said at once and by its own message."""
+        import ray
+        from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+
+        refs = [actor.apply.remote(_alive) for actor in self._actors.values()]
+        try:
+            ray.get(refs, timeout=START_DEADLINE_S)
+        except (RayActorError, RayTaskError) as error:
+            raise unwrap(error) from error
+        except GetTimeoutError as error:
+            raise UserError(
+                f"{len(refs)} evaluators did not start within {START_DEADLINE_S:.0f} s",
+                hint="the cluster may lack CPUs or the custom resource that evaluators ask for: see `ray status`",
+            ) from error
+
+    def _replace(self, index: int, error: Exception) -> None:
+        self.losses += 1
+        self._losses_in_a_row[index] = self._losses_in_a_row.get(index, 0) + 1
+        if self._losses_in_a_row[index] > CONSECUTIVE_LOSSES:
+            raise UserError(
+                f"evaluator {index + 1} died {CONSECUTIVE_LOSSES + 1} times in a row: {error}",
+                hint="out of memory? lower spec.evaluators.envsPerEvaluator or give the pool more memory",
+            ) from error
+        owed = [ref for ref, (owner, _) in self._in_flight.items() if owner == index]
+        logger.warning("evaluator lost, replaced: index=%d owed=%d reason=%s", index + 1, len(owed) + 1, error)
+        self._actors[index] = self._start(index)
+        if self._state_ref is not None:
+            self._actors[index].apply.remote(_take_global_state, self._state_ref)
+        for ref in owed:
+            del self._in_flight[ref]
+        for _ in range(len(owed) + 1):
+            self.request(index)
+
+
+Evaluators = LocalEvaluators | RemoteEvaluators
+
+
+def unwrap(error: Exception) -> Exception:
+    """The error that was raised in another process, as it was raised there, where it is one of ours."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, RlcoreError):
+        return cause
+    if isinstance(error, RlcoreError):
+        return error
+    # An actor whose constructor raised: Ray keeps the cause's text only inside of its own.
+    inner = getattr(cause, "cause", None)
+    return inner if isinstance(inner, RlcoreError) else error
+
+
+def _take_global_state(evaluator: PolicyEvaluator, state: tuple[Any, int, int, Any]) -> None:
+    evaluator.set_global_state(*state)
+
+
+def _alive(evaluator: PolicyEvaluator) -> bool:
+    return bool(evaluator.tracks)
+
+
+def _star(evaluator: PolicyEvaluator, call: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+    function, args = call
+    return function(evaluator, *args)

@@ -1,0 +1,344 @@
+"""The paper's PolicyEvaluator: policies and environments in one place, making experience.
+
+    evaluator = PolicyEvaluator(config)                            # a plain object
+    batch = evaluator.sample()
+
+    actor = PolicyEvaluator.as_remote(num_cpus=1).remote(config)   # the same as a Ray actor
+    batch_ref, info_ref = actor.sample_with_info.options(num_returns=2).remote()
+
+Source: RLlib: Abstractions for Distributed Reinforcement Learning (arXiv 1712.09381), section 4.2.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from rlcore.compression import PackedBatch, pack
+from rlcore.env.base import EnvFailure, derive_seed
+from rlcore.errors import EnvironmentFailure, NonFiniteError, UserError
+from rlcore.evaluation.config import EvaluatorConfig
+from rlcore.evaluation.episodes import Episode
+from rlcore.evaluation.fragments import join_fragments, keep_complete_episodes
+from rlcore.evaluation.track import Track
+from rlcore.evaluation.world import World, make_world
+from rlcore.policy.policy_graph import Stats
+from rlcore.policy.torch_policy_graph import TorchPolicyGraph
+from rlcore.sample_batch import Fragment, MultiAgentBatch
+
+T = TypeVar("T")
+Weights = Mapping[str, np.ndarray]
+
+# How many times its target a sample of complete episodes may grow before the environment is said never to end one.
+ENDLESS_FACTOR = 1000
+
+
+@dataclass(frozen=True)
+class SampleInfo:
+    """What the driver wants to know of a sample without fetching it.
+
+    Attributes:
+        worker_index: who sampled.
+        timesteps: agent steps in the batch.
+        env_steps: environment steps taken for it.
+        episodes: policy id -> episodes that ended.
+        filter_deltas: policy id -> what the observation filter learned.
+        failures: environments that raised.
+        policy_version: of the weights that acted.
+        sample_time_s: seconds that sampling took.
+        size_bytes: of the batch as it travels.
+    """
+
+    worker_index: int
+    timesteps: int
+    env_steps: int
+    episodes: dict[str, list[Episode]]
+    filter_deltas: dict[str, dict[str, Any]]
+    failures: list[EnvFailure]
+    policy_version: int
+    sample_time_s: float
+    size_bytes: int
+
+
+@dataclass
+class _Counters:
+    episodes: dict[str, list[Episode]] = field(default_factory=dict)
+    failures: list[EnvFailure] = field(default_factory=list)
+
+
+class PolicyEvaluator:
+    """Samples environments with policies.
+
+    Args:
+        config: what to sample, with which policies.
+
+    Raises:
+        UserError: the environment or the model cannot be made.
+    """
+
+    def __init__(self, config: EvaluatorConfig) -> None:
+        self.config = config
+        if config.torch_threads is not None:
+            torch.set_num_threads(config.torch_threads)
+        self.world: World = make_world(config)
+        try:
+            spaces = self.world.spaces
+            self.policies = {p: config.build_policy(p, spaces[p]) for p in spaces}
+            self.tracks = {
+                policy_id: Track(
+                    self.policies[policy_id],
+                    slots,
+                    filter_observations=config.observation_filter == "meanStd",
+                    sequence_length=config.sequence_length,
+                )
+                for policy_id, slots in self.world.slots.items()
+            }
+            self.failures_total = 0
+            self._counters = _Counters()
+            self._restart(derive_seed(config.seed, config.worker_index))
+        except BaseException:
+            self.world.close()
+            raise
+
+    @classmethod
+    def as_remote(cls, **options: Any) -> Any:
+        """The class as a Ray actor class, with Ray's actor options (num_cpus, resources, ...)."""
+        import ray
+
+        return ray.remote(**options)(cls) if options else ray.remote(cls)
+
+    # sampling ---------------------------------------------------------------------------------------------------------
+
+    def sample(self) -> MultiAgentBatch:
+        """One batch of experience, postprocessed policy by policy.
+
+        Raises:
+            EnvironmentFailure: environments raised more often than `max_failures`.
+            NonFiniteError: an observation or reward is NaN or infinite.
+        """
+        if self.config.batch_mode == "truncate":
+            fragments = self._run(self.config.fragment_length, explore=True)
+        else:
+            fragments = self._run_complete_episodes()
+        batches = {p: self.policies[p].postprocess(fragments[p], fragments) for p in self.trained}
+        env_steps, self.world.env_steps = self.world.env_steps, 0
+        return MultiAgentBatch(batches, env_steps)
+
+    def sample_with_info(self) -> tuple[MultiAgentBatch | PackedBatch, SampleInfo]:
+        """`sample()`, packed for travelling, and what the driver needs to know of it."""
+        started = time.perf_counter()
+        batch = self.sample()
+        packed = pack(batch, self.config.compression if self.config.worker_index else "none")
+        counters, self._counters = self._counters, _Counters()
+        info = SampleInfo(
+            worker_index=self.config.worker_index,
+            timesteps=batch.agent_steps,
+            env_steps=batch.count,
+            episodes=counters.episodes,
+            filter_deltas={p: t.filter.delta() for p, t in self.tracks.items() if t.filter is not None},
+            failures=counters.failures,
+            policy_version=batch.policy_version,
+            sample_time_s=time.perf_counter() - started,
+            size_bytes=packed.size_bytes,
+        )
+        return packed, info
+
+    def evaluate(self, episodes: int, seed: int) -> list[Episode]:
+        """The deterministic policy's next `episodes` episodes, from environments reset with `seed`.
+
+        Every slot contributes equally many, so that short episodes are not counted more often than long ones.
+        In a multi-agent environment these are the episodes of the first policy's agents.
+        """
+        self._restart(seed)
+        first = next(iter(self.tracks))
+        track = self.tracks[first]
+        share = -(-episodes // track.slots)
+        by_slot: list[list[Episode]] = [[] for _ in range(track.slots)]
+        steps = 0
+        while min(len(done) for done in by_slot) < share:
+            fragment = self._run(self.config.fragment_length, explore=False)[first]
+            for episode in self._counters.episodes.pop(first, []):
+                by_slot[episode.slot].append(episode)
+            steps += fragment.length
+            self._refuse_endless(steps, ENDLESS_FACTOR * 100)
+        self._counters = _Counters()
+        return [episode for done in by_slot for episode in done[:share]][:episodes]
+
+    def _run(self, length: int, *, explore: bool) -> dict[str, Fragment]:
+        tracks, world = self.tracks, self.world
+        for track in tracks.values():
+            track.begin(length, explore=explore)
+        for t in range(length):
+            steps = world.step({policy_id: track.act(t) for policy_id, track in tracks.items()})
+            for policy_id, track in tracks.items():
+                track.record(t, steps[policy_id], world.paid(policy_id))
+        fragments = {}
+        for policy_id, track in tracks.items():
+            fragments[policy_id], episodes = track.finish()
+            self._counters.episodes.setdefault(policy_id, []).extend(episodes)
+        self._check_failures()
+        self._check_finite(fragments)
+        return fragments
+
+    def _run_complete_episodes(self) -> dict[str, Fragment]:
+        """Runs until enough timesteps were begun, then until every episode under way has ended."""
+        config = self.config
+        target = config.fragment_length * config.num_envs
+        self._restart(None)
+        every = config.sequence_length
+        length = -(-min(config.fragment_length, 128) // every) * every
+        parts: list[dict[str, Fragment]] = []
+        enough_at: int | None = None
+        while True:
+            parts.append(self._run(length, explore=True))
+            joined = {p: join_fragments([part[p] for part in parts]) for p in self.tracks}
+            if enough_at is None and sum(int(f.valid.sum()) for f in joined.values()) >= target:
+                enough_at = next(iter(joined.values())).length
+            if enough_at is not None:
+                complete = {p: keep_complete_episodes(f, enough_at) for p, f in joined.items()}
+                if all(finished for _, finished in complete.values()):
+                    return {p: fragment for p, (fragment, _) in complete.items()}
+            self._refuse_endless(len(parts) * length, ENDLESS_FACTOR * max(target, 1))
+
+    def _refuse_endless(self, steps: int, limit: int) -> None:
+        if steps > limit:
+            raise UserError(
+                f"environment {self.config.environment.id} did not end an episode in {steps} steps",
+                hint="set spec.environment.maxEpisodeSteps",
+            )
+
+    def _restart(self, seed: int | None) -> None:
+        for policy_id, (observations, mask) in self.world.reset(seed).items():
+            self.tracks[policy_id].restart(observations, mask)
+            self.tracks[policy_id].counter.reset()
+
+    def _check_failures(self) -> None:
+        failures = self.world.drain_failures()
+        self._counters.failures.extend(failures)
+        self.failures_total += len(failures)
+        if self.failures_total > self.config.max_failures:
+            raise EnvironmentFailure(
+                f"environment {self.config.environment.id} failed {self.failures_total} times on evaluator "
+                f"{self.config.worker_index}, more than spec.environment.maxFailures "
+                f"{self.config.max_failures}; the last: {failures[-1]}",
+                hint="mend the environment, or raise maxFailures; the last good checkpoint is kept",
+            )
+
+    def _check_finite(self, fragments: Mapping[str, Fragment]) -> None:
+        for policy_id, fragment in fragments.items():
+            for name, array in (("observation", fragment.observations), ("reward", fragment.rewards)):
+                if array.dtype.kind != "f" or np.isfinite(array).all():
+                    continue
+                t, n = np.argwhere(~np.isfinite(array))[0][:2]
+                raise NonFiniteError(
+                    f"environment {self.config.environment.id} gave a {name} that is not finite: {array[t, n]} "
+                    f"(policy {policy_id}, evaluator {self.config.worker_index}, slot {n}, step {t} of the fragment)",
+                    hint="mend the environment; the last good checkpoint is kept",
+                )
+
+    # weights, gradients, filters ----------------------------------------------------------------------------------------
+
+    @property
+    def trained(self) -> list[str]:
+        """Ids of the policies that learn, in order."""
+        return [p for p in self.tracks if p in self.config.trained]
+
+    def for_policy(self, function: Callable[[TorchPolicyGraph], T], policy_id: str) -> T:
+        """`function(policy)`."""
+        return function(self.policies[policy_id])
+
+    def foreach_policy(self, function: Callable[[TorchPolicyGraph, str], T]) -> list[T]:
+        """`function(policy, id)` for all policies."""
+        return [function(policy, policy_id) for policy_id, policy in self.policies.items()]
+
+    def foreach_trainable_policy(self, function: Callable[[TorchPolicyGraph, str], T]) -> list[T]:
+        """`function(policy, id)` for the policies that learn."""
+        return [function(self.policies[policy_id], policy_id) for policy_id in self.trained]
+
+    def get_weights(self) -> dict[str, np.ndarray]:
+        """Policy id -> parameters float32 [P]."""
+        return {policy_id: policy.get_weights() for policy_id, policy in self.policies.items()}
+
+    def set_weights(self, weights: Weights, version: int) -> None:
+        """Takes over parameters."""
+        for policy_id, vector in weights.items():
+            self.policies[policy_id].set_weights(vector, version)
+
+    def set_global_state(self, weights: Weights, version: int, timesteps: int, filters: Mapping[str, Any]) -> None:
+        """Everything that a new round of sampling needs, in one call: weights, progress, filter statistics."""
+        self.set_weights(weights, version)
+        for policy in self.policies.values():
+            policy.on_global_timesteps(timesteps)
+        self.set_filters(filters)
+
+    def compute_gradients(self, batch: MultiAgentBatch) -> tuple[dict[str, np.ndarray], dict[str, Stats]]:
+        """Policy id -> gradient float32 [P], and statistics."""
+        results = {p: self.policies[p].gradients(b) for p, b in batch.policy_batches.items()}
+        return {p: g for p, (g, _) in results.items()}, {p: s for p, (_, s) in results.items()}
+
+    def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
+        """One optimizer step a policy."""
+        for policy_id, gradient in gradients.items():
+            self.policies[policy_id].apply_gradients(gradient)
+
+    def learn_on_batch(self, batch: MultiAgentBatch) -> dict[str, Stats]:
+        """Gradients and optimizer step in one."""
+        gradients, stats = self.compute_gradients(batch)
+        self.apply_gradients(gradients)
+        return stats
+
+    def get_filters(self) -> dict[str, dict[str, Any]]:
+        """Policy id -> the observation filter's statistics."""
+        return {p: t.filter.get_state() for p, t in self.tracks.items() if t.filter is not None}
+
+    def set_filters(self, filters: Mapping[str, dict[str, Any]]) -> None:
+        """Takes over filter statistics."""
+        for policy_id, state in filters.items():
+            filter_ = self.tracks[policy_id].filter
+            if filter_ is not None:
+                filter_.set_state(state)
+
+    def apply(self, function: Callable[..., T], *args: Any) -> T:
+        """`function(self, *args)`: for `PolicyOptimizer.foreach_evaluator`."""
+        return function(self, *args)
+
+    # state ------------------------------------------------------------------------------------------------------------
+
+    def save(self) -> dict[str, Any]:
+        """Everything needed to go on sampling exactly; `environments` is None where they do not offer their state."""
+        return {
+            "environments": self.world.get_state(),
+            "tracks": {p: t.get_state() for p, t in self.tracks.items()},
+            "rngs": {p: policy.rng.bit_generator.state for p, policy in self.policies.items()},
+            "failures_total": self.failures_total,
+        }
+
+    def restore(self, state: dict[str, Any]) -> int:
+        """Goes on from `save`; returns the timesteps of unfinished episodes that had to begin anew."""
+        self.failures_total = state["failures_total"]
+        for policy_id, rng in state["rngs"].items():
+            self.policies[policy_id].rng.bit_generator.state = rng
+        for policy_id, track in state["tracks"].items():
+            self.tracks[policy_id].set_state(track)
+        if state["environments"] is not None:
+            self.world.set_state(state["environments"])
+            return 0
+        lost = sum(track.counter.reset() for track in self.tracks.values())
+        # Not the seed of the run's start: the first episodes must not be played again after every resume.
+        noise = next(iter(self.policies.values())).rng.integers(2**31)
+        self._restart(int(noise))
+        return lost
+
+    def close(self) -> None:
+        """Releases the environments; may be called twice."""
+        self.world.close()
+
+
+def evaluator_for(config: EvaluatorConfig, worker_index: int) -> EvaluatorConfig:
+    """The same job's configuration for another worker."""
+    return replace(config, worker_index=worker_index)

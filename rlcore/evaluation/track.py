@@ -1,0 +1,150 @@
+"""One policy's side of sampling: its buffers, its recurrent state, its observation filter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlcore.env.base import Step
+from rlcore.env.normalize import MeanStdFilter
+from rlcore.evaluation.episodes import Episode, EpisodeCounter
+from rlcore.policy.torch_policy_graph import TorchPolicyGraph
+from rlcore.sample_batch import Fragment
+
+
+class Track:
+    """Acts for one policy and writes what happens into arrays [T, N, ...], allocated once a fragment.
+
+    Args:
+        policy: who acts.
+        slots: N.
+        filter_observations: normalise observations by their running mean and deviation.
+        sequence_length: distance in steps between kept recurrent states.
+    """
+
+    def __init__(
+        self, policy: TorchPolicyGraph, slots: int, *, filter_observations: bool, sequence_length: int
+    ) -> None:
+        self.policy = policy
+        self.slots = slots
+        self.sequence_length = sequence_length
+        shape = policy.observation_space.shape
+        self.filter = MeanStdFilter(shape) if filter_observations and len(shape) == 1 else None
+        self.counter = EpisodeCounter(slots)
+        self.state = policy.initial_state(slots)
+        self.fresh = np.ones(slots, dtype=bool)
+        self._observation_dtype = np.float32 if self.filter else policy.observation_space.dtype
+        self._shape = shape
+
+    def restart(self, observations: np.ndarray, mask: np.ndarray | None) -> None:
+        """All slots begin new episodes with these observations."""
+        self.current = observations.copy()
+        self.current_mask = None if mask is None else mask.copy()
+        self.state = self.policy.initial_state(self.slots)
+        self.fresh = np.ones(self.slots, dtype=bool)
+
+    def begin(self, length: int, *, explore: bool) -> None:
+        """Makes room for a fragment of `length` steps."""
+        t, n = length, self.slots
+        self.noise = self.policy.draw_noise(t, n) if explore else None
+        self.observations = np.empty((t + 1, n, *self._shape), self._observation_dtype)
+        self.raw = np.empty((t + 1, n, *self._shape), np.float32) if self.filter else None
+        distribution = self.policy.distribution
+        self.actions = np.empty((t, n, *distribution.action_shape), distribution.action_dtype)
+        self.rewards = np.empty((t, n), np.float32)
+        self.paid: np.ndarray | None = None
+        self.terminated = np.empty((t, n), bool)
+        self.truncated = np.empty((t, n), bool)
+        self.valid = np.empty((t, n), bool)
+        self.extras: dict[str, np.ndarray] = {}
+        self.masks = None if self.current_mask is None else np.empty((t + 1, *self.current_mask.shape), bool)
+        self.kept_states: list[list[np.ndarray]] = []
+        self.starts = self.fresh.copy()
+        self._observe(0, self.current, self.current_mask)
+
+    def act(self, t: int) -> np.ndarray:
+        """Actions [N, ...] for step t."""
+        if self.state and t % self.sequence_length == 0:
+            self.kept_states.append([part.copy() for part in self.state])
+        actions, self.state, extras = self.policy.act(
+            self.observations[t],
+            self.state,
+            noise=None if self.noise is None else self.noise[t],
+            action_mask=None if self.masks is None else self.masks[t],
+        )
+        self.actions[t] = actions
+        if t == 0:
+            length = len(self.rewards)
+            self.extras = {name: np.empty((length, *value.shape), value.dtype) for name, value in extras.items()}
+        for name, value in extras.items():
+            self.extras[name][t] = value
+        return self.actions[t]
+
+    def record(self, t: int, step: Step, paid: np.ndarray | None) -> None:
+        """Writes down what step t brought; `paid` are the rewards before clipping, where they differ."""
+        self.rewards[t] = step.rewards
+        self.terminated[t] = step.terminated
+        self.truncated[t] = step.truncated
+        self.valid[t] = step.valid
+        if paid is not None:
+            if self.paid is None:
+                self.paid = np.empty_like(self.rewards)
+            self.paid[t] = paid
+        self._observe(t + 1, step.observations, step.action_mask)
+        if self.state and not step.valid.all():
+            for part in self.state:
+                part[~step.valid] = 0.0
+
+    def finish(self) -> tuple[Fragment, list[Episode]]:
+        """The fragment, and the episodes that ended in it."""
+        source = self.observations if self.raw is None else self.raw
+        self.current = source[-1].copy()
+        self.current_mask = None if self.masks is None else self.masks[-1].copy()
+        self.fresh = ~self.valid[-1]
+        if self.filter is not None and self.raw is not None:
+            self.filter.observe(self.raw[:-1], self.valid)
+        fragment = Fragment(
+            observations=self.observations,
+            actions=self.actions,
+            rewards=self.rewards,
+            terminated=self.terminated,
+            truncated=self.truncated,
+            valid=self.valid,
+            extras=self.extras,
+            action_mask=self.masks,
+            states=[np.stack(parts) for parts in zip(*self.kept_states, strict=True)],
+            state_every=self.sequence_length,
+            last_state=[part.copy() for part in self.state],
+            first_starts=self.starts,
+            policy_version=self.policy.version,
+        )
+        rewards = self.rewards if self.paid is None else self.paid
+        return fragment, self.counter.update(rewards, self.valid, self.terminated | self.truncated)
+
+    def get_state(self) -> dict[str, Any]:
+        """What sampling needs to go on where it is, the environment and the policy aside."""
+        return {
+            "observations": self.current,
+            "action_mask": self.current_mask,
+            "recurrent": list(self.state),
+            "fresh": self.fresh,
+            "episodes": self.counter.get_state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes on from `get_state`."""
+        self.current = np.array(state["observations"])
+        self.current_mask = None if state["action_mask"] is None else np.array(state["action_mask"])
+        self.state = [np.array(part) for part in state["recurrent"]]
+        self.fresh = np.array(state["fresh"])
+        self.counter.set_state(state["episodes"])
+
+    def _observe(self, row: int, observations: np.ndarray, mask: np.ndarray | None) -> None:
+        if self.raw is None or self.filter is None:
+            self.observations[row] = observations
+        else:
+            self.raw[row] = observations
+            self.observations[row] = self.filter(self.raw[row])
+        if self.masks is not None:
+            self.masks[row] = mask

@@ -1,0 +1,141 @@
+"""One face for single- and multi-agent environments: every policy sees its own fixed set of slots."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rlcore.env.base import EnvFailure, Step, VectorEnv
+from rlcore.env.factory import make_vector_env
+from rlcore.env.multi_agent import MultiAgentVectorEnv
+from rlcore.errors import UserError
+from rlcore.evaluation.config import EvaluatorConfig
+from rlcore.sample_batch import DEFAULT_POLICY
+
+Spaces = tuple[gym.spaces.Box, gym.Space[Any]]
+Observed = tuple[np.ndarray, np.ndarray | None]
+
+
+class SingleAgentWorld:
+    """A VectorEnv whose sub-environments are the slots of the one policy."""
+
+    def __init__(self, env: VectorEnv, policy_id: str) -> None:
+        self.env = env
+        self.policy_id = policy_id
+        self.slots = {policy_id: env.num_envs}
+        self.spaces: dict[str, Spaces] = {policy_id: (env.observation_space, env.action_space)}
+        self.env_steps = 0
+
+    def reset(self, seed: int | None) -> dict[str, Observed]:
+        """New episodes everywhere."""
+        return {self.policy_id: self.env.reset(seed)}
+
+    def step(self, actions: dict[str, np.ndarray]) -> dict[str, Step]:
+        """One vector step."""
+        step = self.env.step(actions[self.policy_id])
+        self.env_steps += int(np.count_nonzero(step.valid))
+        return {self.policy_id: step}
+
+    def paid(self, policy_id: str) -> np.ndarray | None:
+        """The last rewards before clipping, where they differ."""
+        return self.env.raw_rewards
+
+    def get_state(self) -> dict[str, Any] | None:
+        """The environments' state, None where they offer none."""
+        return self.env.get_state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes on from `get_state`."""
+        self.env.set_state(state)
+
+    def drain_failures(self) -> list[EnvFailure]:
+        """Failures since the last call."""
+        return self.env.drain_failures()
+
+    def close(self) -> None:
+        """Releases the environments."""
+        self.env.close()
+
+
+class MultiAgentWorld:
+    """A MultiAgentVectorEnv: each policy's slots are the agents that it controls, over all sub-environments."""
+
+    def __init__(self, env: MultiAgentVectorEnv) -> None:
+        self.env = env
+        self.slots = dict(env.num_slots)
+        self.spaces: dict[str, Spaces] = dict(env.spaces)
+        self.env_steps = 0
+
+    def reset(self, seed: int | None) -> dict[str, Observed]:
+        """New episodes everywhere."""
+        return self.env.reset(seed)
+
+    def step(self, actions: dict[str, np.ndarray]) -> dict[str, Step]:
+        """One vector step."""
+        steps = self.env.step(actions)
+        self.env_steps += self.env.env_steps
+        return steps
+
+    def paid(self, policy_id: str) -> np.ndarray | None:
+        """Rewards are as the environment paid them."""
+        return None
+
+    def get_state(self) -> dict[str, Any] | None:
+        """The environments' state, None where they offer none."""
+        return self.env.get_state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes on from `get_state`."""
+        self.env.set_state(state)
+
+    def drain_failures(self) -> list[EnvFailure]:
+        """Failures since the last call."""
+        return self.env.drain_failures()
+
+    def close(self) -> None:
+        """Releases the environments."""
+        self.env.close()
+
+
+World = SingleAgentWorld | MultiAgentWorld
+
+
+def make_world(config: EvaluatorConfig, *, num_envs: int | None = None) -> World:
+    """The environments of an evaluator.
+
+    Raises:
+        EnvironmentFailure: the environment cannot be made.
+        UserError: a mapping that cannot be loaded or names no policy.
+    """
+    count = num_envs or config.num_envs
+    if config.mapping is None:
+        env = make_vector_env(config.environment, count, worker_index=config.worker_index)
+        return SingleAgentWorld(env, next(iter(config.policies), DEFAULT_POLICY))
+    mapping = load_mapping(config.mapping, frozenset(config.policies))
+    multi = MultiAgentVectorEnv.make(config.environment, count, mapping, worker_index=config.worker_index)
+    return MultiAgentWorld(multi)
+
+
+def load_mapping(reference: str, policies: frozenset[str]) -> Callable[[str], str]:
+    """The function behind "module:function", checked to name policies only."""
+    module_name, _, name = reference.partition(":")
+    where = f'spec.multiAgent.mapping "{reference}"'
+    try:
+        function = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"{where}: {error}", hint="it must be module:function, importable from here") from error
+
+    def checked(agent: str) -> str:
+        policy_id = function(agent)
+        if policy_id not in policies:
+            raise UserError(
+                f"{where}: maps agent {agent!r} to {policy_id!r}, which is no policy",
+                hint=f"spec.multiAgent.policies has {sorted(policies)}",
+            )
+        return str(policy_id)
+
+    return checked

@@ -1,0 +1,234 @@
+"""The learner: owns the policies that learn, one tower a device, and does all SGD passes where the batch is.
+
+It is a plain object in the driver's process on one machine, and the same class as a Ray actor on the GPU pod of a
+cluster (`RemoteLearner`).
+
+    learner.load(batches)                 # each device holds its share, moved there once
+    stats = learner.sgd(num_epochs=10, minibatch_size=128)
+    weights = learner.get_weights()
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlcore.compression import PackedBatch, unpack
+from rlcore.errors import NonFiniteError
+from rlcore.optimizers.batch_buffer import BatchBuffer
+from rlcore.policy.policy_graph import Stats
+from rlcore.policy.torch_policy_graph import Loaded, TorchPolicyGraph
+from rlcore.sample_batch import ADVANTAGES, OBSERVATIONS, VALID, VALUE_TARGETS, VALUES, MultiAgentBatch, SampleBatch
+
+
+@dataclass
+class LearnerReport:
+    """What an update did.
+
+    Attributes:
+        stats: policy id -> means over all minibatches.
+        timesteps: agent steps trained on.
+        load_time_s: seconds to join the batch and move it to the devices.
+        sgd_time_s: seconds of SGD passes.
+    """
+
+    stats: dict[str, Stats]
+    timesteps: int
+    load_time_s: float
+    sgd_time_s: float
+
+
+@dataclass
+class _Tower:
+    """A policy on one device, and its share of the batch."""
+
+    policy: TorchPolicyGraph
+    loaded: Loaded
+    size: int
+
+
+class Learner:
+    """Trains policies on batches.
+
+    Args:
+        policies: policy id -> graph, on the first device; these objects are trained in place.
+        devices: one tower each, such as ["cuda:0", "cuda:1"] or ["cpu"].
+        seed: of the order of minibatches.
+    """
+
+    def __init__(self, policies: dict[str, TorchPolicyGraph], *, devices: Sequence[str] = ("cpu",), seed: int) -> None:
+        self.policies = policies
+        self.version = 0
+        self._rng = np.random.default_rng([seed, 2])
+        self._towers = {
+            policy_id: [policy, *(policy.replicate(device) for device in devices[1:])]
+            for policy_id, policy in policies.items()
+        }
+        pinned = any(device.startswith("cuda") for device in devices)
+        self._buffers = {policy_id: BatchBuffer(pinned=pinned) for policy_id in policies}
+        self._loaded: dict[str, list[_Tower]] = {}
+        self._batch_stats: dict[str, Stats] = {}
+        self._timesteps = 0
+        self._load_time_s = 0.0
+
+    def load(self, batches: Sequence[MultiAgentBatch | PackedBatch]) -> None:
+        """Joins batches in the given order and moves each device's share to it, once."""
+        started = time.perf_counter()
+        unpacked = [unpack(batch) for batch in batches]
+        self._loaded.clear()
+        self._timesteps = 0
+        for policy_id, policy in self.policies.items():
+            parts = [b.policy_batches[policy_id] for b in unpacked if policy_id in b.policy_batches]
+            parts = [part for part in parts if part.count]
+            if not parts:
+                continue
+            batch = self._buffers[policy_id].fill(parts)
+            self._timesteps += batch.count
+            self._batch_stats[policy_id] = {"explained_variance": explained_variance(batch)}
+            if policy.config.normalize_advantages:
+                batch = batch.with_columns(**{ADVANTAGES: normalized_advantages(batch)})
+            towers = self._towers[policy_id]
+            shares = batch.split(len(towers))
+            self._loaded[policy_id] = [
+                _Tower(tower, tower.load(share), share.size) for tower, share in zip(towers, shares, strict=True)
+            ]
+        self._load_time_s = time.perf_counter() - started
+
+    def sgd(self, *, num_epochs: int, minibatch_size: int) -> LearnerReport:
+        """All passes over the loaded batch; `minibatch_size` in timesteps, over all towers.
+
+        Raises:
+            NonFiniteError: the loss or a gradient became NaN or infinite.
+        """
+        started = time.perf_counter()
+        stats = {}
+        for policy_id, towers in self._loaded.items():
+            stats[policy_id] = self._passes(policy_id, towers, num_epochs, minibatch_size)
+            self.policies[policy_id].after_update(stats[policy_id])
+        self.version += 1
+        for policy in self.policies.values():
+            policy.version = self.version
+        return LearnerReport(stats, self._timesteps, self._load_time_s, time.perf_counter() - started)
+
+    def update(self, batches: Sequence[MultiAgentBatch | PackedBatch], *, num_epochs: int, minibatch_size: int) -> LearnerReport:
+        """`load` and `sgd` in one call."""
+        self.load(batches)
+        return self.sgd(num_epochs=num_epochs, minibatch_size=minibatch_size)
+
+    def _passes(self, policy_id: str, towers: list[_Tower], num_epochs: int, minibatch_size: int) -> Stats:
+        policy = self.policies[policy_id]
+        size = min(tower.size for tower in towers)
+        unit = self._timesteps_per_entry(towers[0])
+        minibatches = max(1, size * len(towers) * unit // minibatch_size)
+        total: Any = 0.0
+        norms: Any = 0.0
+        epochs = 0
+        for _ in range(num_epochs):
+            epoch_total: Any = 0.0
+            orders = [np.array_split(self._rng.permutation(t.size), minibatches) for t in towers]
+            for indices in zip(*orders, strict=True):
+                epoch_total = epoch_total + self._average_gradient(towers, indices)
+                norms = norms + policy.apply_own_gradient()
+                self._publish(towers)
+            total = total + epoch_total
+            epochs += 1
+            if self._stops_early(policy, epoch_total / minibatches):
+                break
+        count = epochs * minibatches
+        stats = policy.named_stats(total / count)
+        stats |= self._batch_stats[policy_id]
+        stats["gradient_norm"] = float(norms) / count
+        stats["learning_rate"] = policy.learning_rate(policy.timesteps)
+        stats["epochs"] = epochs
+        self._check_finite(policy_id, stats)
+        return stats
+
+    @staticmethod
+    def _average_gradient(towers: list[_Tower], indices: tuple[np.ndarray, ...]) -> np.ndarray | Tensor:
+        """The mean of the towers' gradients, in the first tower; the mean of their statistics."""
+        stats = [t.policy.minibatch_gradient(t.loaded, i) for t, i in zip(towers, indices, strict=True)]
+        if len(towers) == 1:
+            return stats[0]
+        gradient = towers[0].policy.flat.gradient
+        for tower in towers[1:]:
+            gradient += tower.policy.flat.gradient.to(gradient.device)
+        gradient /= len(towers)
+        return sum(stats[1:], start=stats[0]) / len(towers)
+
+    @staticmethod
+    def _publish(towers: list[_Tower]) -> None:
+        for tower in towers[1:]:
+            with torch.no_grad():
+                tower.policy.flat.vector.copy_(towers[0].policy.flat.vector)
+
+    @staticmethod
+    def _timesteps_per_entry(tower: _Tower) -> int:
+        return len(tower.loaded[OBSERVATIONS]) if tower.loaded["__time_major__"] else 1
+
+    @staticmethod
+    def _stops_early(policy: TorchPolicyGraph, stats: np.ndarray | Tensor) -> bool:
+        if not policy.config.kl_target:
+            return False
+        return policy.exceeds_kl_target(policy.named_stats(stats)["kl"])
+
+    def _check_finite(self, policy_id: str, stats: Stats) -> None:
+        wrong = [name for name, value in stats.items() if not np.isfinite(value)]
+        if wrong:
+            raise NonFiniteError(
+                f"training policy {policy_id} gave values that are not finite: {', '.join(wrong)}",
+                hint="lower learningRate or rewardScale, or look at the observations' range; "
+                "the last good checkpoint is kept",
+            )
+
+    def set_timesteps(self, timesteps: int) -> None:
+        """Tells the policies how far training is, for their schedules."""
+        for policy in self.policies.values():
+            policy.on_global_timesteps(timesteps)
+
+    def get_weights(self) -> dict[str, np.ndarray]:
+        """Policy id -> a copy of the parameters, float32 [P]."""
+        return {policy_id: policy.get_weights() for policy_id, policy in self.policies.items()}
+
+    def get_version(self) -> int:
+        """How many updates were made."""
+        return self.version
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything needed to go on exactly: arrays and JSON."""
+        return {
+            "version": self.version,
+            "rng": self._rng.bit_generator.state,
+            "policies": {policy_id: policy.get_state() for policy_id, policy in self.policies.items()},
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes on from `get_state`."""
+        self.version = state["version"]
+        self._rng.bit_generator.state = state["rng"]
+        for policy_id, policy in self.policies.items():
+            policy.set_state(state["policies"][policy_id])
+            for tower in self._towers[policy_id][1:]:
+                tower.flat.vector.copy_(policy.flat.vector)
+
+
+def explained_variance(batch: SampleBatch) -> float:
+    """1 - Var[target - value] / Var[target]: 1 is a perfect critic, 0 or less one that is no better than a constant."""
+    targets, values = batch[VALUE_TARGETS], batch[VALUES]
+    if batch.time_major:
+        targets, values = targets[batch[VALID]], values[batch[VALID]]
+    variance = float(targets.var())
+    return 0.0 if variance < 1e-12 else 1.0 - float((targets - values).var()) / variance
+
+
+def normalized_advantages(batch: SampleBatch) -> np.ndarray:
+    """Advantages of the whole batch shifted to mean 0 and scaled to deviation 1 (floor 1e-4); padding stays out."""
+    advantages = batch[ADVANTAGES]
+    real = advantages[batch[VALID]] if batch.time_major else advantages
+    scale = max(float(real.std()), 1e-4)
+    return (advantages - real.mean()) / np.float32(scale)

@@ -1,0 +1,104 @@
+"""The paper's PolicyGraph: everything an algorithm needs to say about acting and learning.
+
+The loop that uses one:
+
+    state = policy.initial_state(n)
+    noise = policy.draw_noise(length, n)
+    for t in range(length):
+        actions, state, extras = policy.act(observations, state, noise=noise[t])
+        ...
+    batch = policy.postprocess(fragment, other_fragments)
+    gradient, stats = policy.gradients(batch)      # anywhere: on an evaluator, on a learner
+    policy.apply_gradients(gradient)
+    other.set_weights(policy.get_weights())
+
+Source: RLlib: Abstractions for Distributed Reinforcement Learning (arXiv 1712.09381), section 4.1.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rlcore.sample_batch import Fragment, SampleBatch
+
+Stats = dict[str, float]
+State = list[np.ndarray]
+
+
+class PolicyGraph(ABC):
+    """Acting, postprocessing and gradients of one policy.
+
+    Attributes:
+        observation_space: Box of one flattened observation.
+        action_space: space of one action.
+        version: counts weight updates; stamped on every batch that these weights sample.
+    """
+
+    observation_space: gym.spaces.Box
+    action_space: gym.Space[Any]
+    version: int = 0
+
+    @abstractmethod
+    def initial_state(self, slots: int) -> State:
+        """Recurrent state of `slots` new episodes, each float32 [slots, H]; empty without recurrence."""
+
+    @abstractmethod
+    def draw_noise(self, length: int, slots: int) -> np.ndarray:
+        """Random numbers for `length` calls of `act` on `slots` observations: float32 [length, slots, ...]."""
+
+    @abstractmethod
+    def act(
+        self,
+        observations: np.ndarray,
+        state: State,
+        *,
+        noise: np.ndarray | None,
+        action_mask: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, State, dict[str, np.ndarray]]:
+        """act(obs, h) -> a, h, y*: actions [N, ...], the next state, and extra outputs [N, ...] by name.
+
+        Args:
+            observations: [N, *obs].
+            state: as `initial_state` or the last `act` gave it.
+            noise: one row of `draw_noise`; None acts deterministically.
+            action_mask: bool [N, A], True where an action is allowed.
+        """
+
+    @abstractmethod
+    def postprocess(self, fragment: Fragment, others: Mapping[str, Fragment] | None = None) -> SampleBatch:
+        """postprocess(batch, b*): what learners need, computed where the data is; `others` are the other policies'."""
+
+    @abstractmethod
+    def gradients(self, batch: SampleBatch) -> tuple[np.ndarray, Stats]:
+        """Gradient of the loss on a batch, float32 [P], and statistics of it."""
+
+    @abstractmethod
+    def apply_gradients(self, gradient: np.ndarray) -> None:
+        """One optimizer step with a gradient from `gradients`."""
+
+    @abstractmethod
+    def get_weights(self) -> np.ndarray:
+        """A copy of all parameters, float32 [P]."""
+
+    @abstractmethod
+    def set_weights(self, weights: np.ndarray, version: int) -> None:
+        """Takes over parameters, float32 [P]."""
+
+    @abstractmethod
+    def get_state(self) -> dict[str, Any]:
+        """Everything needed to go on exactly: weights, optimizer, schedules, random numbers; arrays and JSON only."""
+
+    @abstractmethod
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes on from `get_state`."""
+
+    def on_global_timesteps(self, timesteps: int) -> None:
+        """Utility u*: told how far training is, for schedules."""
+
+    def after_update(self, stats: Stats) -> None:
+        """Utility u*: told the mean statistics of a finished update, for adaptive coefficients."""

@@ -1,0 +1,42 @@
+"""From time-major fragments to batches: rows for feed-forward policies, sequences for recurrent ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from rlcore.sample_batch import STARTS, STATE_PREFIX, VALID, Fragment, SampleBatch
+
+
+def flatten_rows(columns: Mapping[str, np.ndarray], fragment: Fragment) -> SampleBatch:
+    """Columns [T, N, ...] to rows [B, ...], less those that are no transition."""
+    if fragment.valid.all():
+        flat = {name: column.reshape(-1, *column.shape[2:]) for name, column in columns.items()}
+    else:
+        flat = {name: column[fragment.valid] for name, column in columns.items()}
+    return SampleBatch(flat, policy_version=fragment.policy_version)
+
+
+def flatten_sequences(columns: Mapping[str, np.ndarray], fragment: Fragment) -> SampleBatch:
+    """Columns [T, N, ...] to sequences [L, S, ...] of L = `fragment.state_every` steps, the last one padded.
+
+    An episode may end inside a sequence: `starts` tells where the state is zeroed, so nothing leaks from one episode to
+    the next and nothing is cut. Padding and steps that are no transition have `valid` False.
+    """
+    every, length, slots = fragment.state_every, fragment.length, fragment.slots
+    chunks = -(-length // every)
+    padding = chunks * every - length
+
+    def cut(column: np.ndarray) -> np.ndarray:
+        if padding:
+            column = np.concatenate([column, np.zeros((padding, *column.shape[1:]), column.dtype)])
+        shaped = column.reshape(chunks, every, slots, *column.shape[2:]).swapaxes(0, 1)
+        return np.ascontiguousarray(shaped.reshape(every, chunks * slots, *column.shape[2:]))
+
+    sequences = {name: cut(column) for name, column in columns.items()}
+    sequences[STARTS] = cut(fragment.starts)
+    sequences[VALID] = cut(fragment.valid)
+    for index, states in enumerate(fragment.states):
+        sequences[f"{STATE_PREFIX}_{index}"] = states.reshape(chunks * slots, -1)
+    return SampleBatch(sequences, policy_version=fragment.policy_version, time_major=True)
