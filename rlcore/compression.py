@@ -1,8 +1,8 @@
 """LZ4 for whole columns, with the bytes kept out of band.
 
-A packed column is a flat uint8 array, so that Ray's object store (pickle protocol 5) moves it without a copy and nothing
-is turned into text. Whether a column is worth compressing is decided from three small windows of it: random floats stay
-raw, images and sparse masks shrink.
+A packed column is a flat uint8 array, so that Ray's object store (pickle protocol 5) moves it without a copy and
+nothing is turned into text. Whether a column is worth compressing is decided from three small windows of it: random
+floats stay raw, images and sparse masks shrink.
 """
 
 from __future__ import annotations
@@ -112,7 +112,10 @@ def unpack_column(packed: PackedColumn) -> np.ndarray:
     size = int(np.prod(packed.shape)) * dtype.itemsize
     out = np.empty(size, np.uint8)
     for target, block in zip(_parts(out), packed.blocks, strict=True):
-        decoded = lz4.block.decompress(block, uncompressed_size=target.nbytes)
+        try:
+            decoded = lz4.block.decompress(block, uncompressed_size=target.nbytes)
+        except lz4.block.LZ4BlockError as error:
+            raise ValueError(f"LZ4 block does not decode to {target.nbytes} bytes: {error}") from error
         if len(decoded) != target.nbytes:
             raise ValueError(f"LZ4 block holds {len(decoded)} bytes where {target.nbytes} were packed")
         if target.nbytes == size:

@@ -1,13 +1,13 @@
 """Every error that rlcore raises on purpose.
 
-    RlcoreError
-    ├── UserError                  input or surroundings are wrong: printed on one screen, exit code 2
-    │   ├── ManifestError          the RLJob manifest is not valid
-    │   ├── EnvironmentFailure     an environment is missing, or raised too often
-    │   ├── NonFiniteError         NaN or infinity in observations, rewards, actions or losses
-    │   ├── CheckpointError        a checkpoint cannot be written, or belongs to another job
-    │   └── UnsupportedError       a combination that the chosen algorithm cannot train
-    └── InternalError              a bug in rlcore: printed with a traceback, exit code 70
+RlcoreError
+├── UserError                  input or surroundings are wrong: printed on one screen, exit code 2
+│   ├── ManifestError          the RLJob manifest is not valid
+│   ├── EnvironmentFailure     an environment is missing, or raised too often
+│   ├── NonFiniteError         NaN or infinity in observations, rewards, actions or losses
+│   ├── CheckpointError        a checkpoint cannot be written, or belongs to another job
+│   └── UnsupportedError       a combination that the chosen algorithm cannot train
+└── InternalError              a bug in rlcore: printed with a traceback, exit code 70
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ManifestError(UserError):
     """The RLJob manifest is not valid."""
 
 
-class EnvironmentFailure(UserError):
+class EnvironmentFailure(UserError):  # noqa: N818 - it is the environment that failed
     """An environment is not installed, cannot be made, or raised more often than allowed."""
 
 

@@ -3,12 +3,14 @@
 Three shapes of the same data, in the order in which they come to be:
 
 * `Fragment`: what one policy saw in one `sample()`, time-major `[T, N, ...]`, still in the environment's order.
-* `SampleBatch`: what a policy's `postprocess` made of it: rows `[B, ...]`, or sequences `[T, S, ...]` for recurrent policies.
+* `SampleBatch`: what a policy's `postprocess` made of it: rows `[B, ...]`, or sequences `[T, S, ...]` for recurrent
+  policies.
 * `MultiAgentBatch`: one `SampleBatch` a policy, and the number of environment steps behind them.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -105,9 +107,7 @@ class SampleBatch(Mapping[str, np.ndarray]):
 
     __slots__ = ("_columns", "policy_version", "time_major")
 
-    def __init__(
-        self, columns: Mapping[str, np.ndarray], *, policy_version: int = 0, time_major: bool = False
-    ) -> None:
+    def __init__(self, columns: Mapping[str, np.ndarray], *, policy_version: int = 0, time_major: bool = False) -> None:
         self._columns = {name: _single_precision(column) for name, column in columns.items()}
         self.policy_version = policy_version
         self.time_major = time_major
@@ -151,9 +151,7 @@ class SampleBatch(Mapping[str, np.ndarray]):
 
     def take(self, indices: np.ndarray | slice) -> SampleBatch:
         """The rows (or sequences) at `indices`; a slice gives views, an index array gives copies."""
-        return self._like(
-            {n: c[:, indices] if self.batch_axis(n) else c[indices] for n, c in self._columns.items()}
-        )
+        return self._like({n: c[:, indices] if self.batch_axis(n) else c[indices] for n, c in self._columns.items()})
 
     def shuffle(self, rng: np.random.Generator) -> SampleBatch:
         """A copy in random order."""
@@ -162,7 +160,7 @@ class SampleBatch(Mapping[str, np.ndarray]):
     def split(self, parts: int) -> list[SampleBatch]:
         """`parts` views of nearly equal size, in order; together they are the whole."""
         edges = np.linspace(0, self.size, parts + 1).astype(int)
-        return [self.take(slice(a, b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        return [self.take(slice(a, b)) for a, b in itertools.pairwise(edges)]
 
     def copy(self) -> SampleBatch:
         """A deep copy."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 
@@ -38,10 +39,19 @@ class ApiModel(BaseModel):
         not_nullable = {
             name
             for field_name, info in cls.model_fields.items()
-            if info.default is not None
+            if not _takes_null(info)
             for name in (field_name, info.alias)
         }
         return {key: value for key, value in data.items() if value is not None or key not in not_nullable}
+
+
+def _takes_null(info: FieldInfo) -> bool:
+    return info.annotation is Any or type(None) in get_args(info.annotation)
+
+
+def from_manifest(info: ValidationInfo) -> bool:
+    """Whether a manifest is being read, as opposed to objects made in Python or a dump of them."""
+    return bool(info.context and info.context.get("manifest"))
 
 
 class Conflict(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from rlcore.api.base import ApiModel, Conflict, raise_conflicts
-from rlcore.api.fields import ObjectName, Quantity, duration
+from rlcore.api.fields import STORAGE_URI, ObjectName, Quantity, duration
 from rlcore.api.quantity import parse_duration
 
 
@@ -36,9 +36,7 @@ class StorageSpec(ApiModel):
     path: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = Field(
         default=None, description="A directory on the driver's file system, such as a mounted share; null: not used."
     )
-    uri: (
-        Annotated[str, StringConstraints(min_length=4, max_length=1024, pattern=r"^[a-z][a-z0-9+.-]*://\S*$")] | None
-    ) = Field(
+    uri: Annotated[str, StringConstraints(min_length=4, max_length=1024, pattern=STORAGE_URI)] | None = Field(
         default=None, description="An fsspec URL such as s3://bucket/prefix or gs://bucket/prefix; null: not used."
     )
     persistent_volume_claim: ObjectName | None = Field(

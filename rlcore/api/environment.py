@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, ValidationInfo, model_validator
 
-from rlcore.api.base import ApiModel, Conflict, raise_conflicts
-from rlcore.api.fields import FreeForm
+from rlcore.api.base import ApiModel, Conflict, from_manifest, raise_conflicts
+from rlcore.api.fields import ENVIRONMENT_ID, FreeForm
 
-EnvironmentId = Annotated[
-    str,
-    StringConstraints(
-        min_length=1, max_length=253, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*(:[A-Za-z_][A-Za-z0-9_./-]*)?$"
-    ),
-]
+EnvironmentId = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=ENVIRONMENT_ID)]
 
 
 class AtariSpec(ApiModel):
@@ -80,8 +75,10 @@ class EnvironmentSpec(ApiModel):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> EnvironmentSpec:
-        if "atari" in self.model_fields_set and self.wrappers != "atari":
+    def _check(self, info: ValidationInfo) -> EnvironmentSpec:
+        # A dump of a valid job holds every field; a manifest holds what its author wrote.
+        given = "atari" in self.model_fields_set if from_manifest(info) else self.atari != AtariSpec()
+        if given and self.wrappers != "atari":
             text = "is used only with wrappers: atari; set that, or remove this block"
             raise_conflicts("EnvironmentSpec", [Conflict(("atari",), self.atari, text)])
         return self

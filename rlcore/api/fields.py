@@ -16,19 +16,41 @@ MODULE_REFERENCE = (
     r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 )
 
+ENVIRONMENT_ID = r"^[A-Za-z0-9_][A-Za-z0-9_./-]*(:[A-Za-z_][A-Za-z0-9_./-]*)?$"
+POLICY_NAME = r"^[A-Za-z0-9_][-A-Za-z0-9_.]*$"
+PARAMETER_NAME = r"^[a-z][A-Za-z0-9]*$"
+STORAGE_URI = r"^[a-z][a-z0-9+.-]*://\S*$"
+NO_SPACES = r"^\S+$"
+RELEASE = r"^[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}$"
+CURRENCY = r"^[A-Z]{3}$"
+
+PATTERN_HELP = {
+    DNS_LABEL: 'lower-case letters, digits and "-", beginning with a letter and not ending with "-"',
+    DNS_SUBDOMAIN: 'lower-case letters, digits, "-" and ".", beginning and ending with a letter or digit',
+    MODULE_REFERENCE: 'an importable Python object, "package.module:name"',
+    ENVIRONMENT_ID: 'a Gymnasium id such as CartPole-v1 or ALE/Pong-v5, or "package.module:factory"',
+    POLICY_NAME: 'letters, digits, "_", "-" and ".", beginning with a letter, a digit or "_"',
+    PARAMETER_NAME: "the camelCase name of a hyper-parameter, such as learningRate",
+    STORAGE_URI: "a URL such as s3://bucket/prefix",
+    NO_SPACES: "text without spaces",
+    RELEASE: "a version of three numbers, such as 2.52.0",
+    CURRENCY: "three capital letters, such as USD",
+}
+"""What each pattern means, for messages."""
+
 ObjectName = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]
 """The name of a Kubernetes object in the same namespace."""
 
 ModuleReference = Annotated[str, StringConstraints(min_length=3, max_length=253, pattern=MODULE_REFERENCE)]
 """An importable Python object: "package.module:name"."""
 
-PolicyName = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9_]([-A-Za-z0-9_.]*)$")]
+PolicyName = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=POLICY_NAME)]
 """The name of one policy of a multi-agent job."""
 
 Label = Annotated[str, StringConstraints(max_length=253)]
 """A key or value of labels, selectors and the like; Kubernetes checks the rest."""
 
-ImageName = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^\S+$")]
+ImageName = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=NO_SPACES)]
 """A container image reference."""
 
 FreeForm = Annotated[dict[str, Any], Field(max_length=256)]

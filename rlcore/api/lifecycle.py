@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rlcore.api.base import ApiModel
-from rlcore.api.fields import PolicyName, duration
+from rlcore.api.fields import CURRENCY, PolicyName, duration
 from rlcore.api.quantity import parse_duration
 
 
@@ -38,7 +38,7 @@ class RestartPolicy(ApiModel):
 class BudgetSpec(ApiModel):
     """Prices, for the estimated cost in the status, and a limit."""
 
-    currency: Annotated[str, Field(min_length=3, max_length=3, pattern=r"^[A-Z]{3}$")] = Field(
+    currency: Annotated[str, Field(min_length=3, max_length=3, pattern=CURRENCY)] = Field(
         default="USD", description="Currency of all amounts, an ISO 4217 code."
     )
     price_per_hour: Annotated[dict[PolicyName, Annotated[float, Field(ge=0, le=1e6)]], Field(max_length=18)] = Field(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
-from rlcore.api.algorithms import ALGORITHMS
-from rlcore.api.problems import InvalidManifestError, Problem, explain, path_text
+from rlcore.api.problems import InvalidManifestError, Problem
 from rlcore.api.rljob import KIND, RLJob
 from rlcore.api.yaml_tree import Node, YamlTextError, parse_documents
 from rlcore.errors import ManifestError
@@ -46,7 +44,9 @@ def parse_job(text: str, *, source: str) -> RLJob:
         # A manifest's names are camelCase only: the API server knows no others.
         return RLJob.model_validate(node.value, by_alias=True, by_name=False, context={"manifest": True})
     except ValidationError as error:
-        raise InvalidManifestError(source, _problems(error, node)) from None
+        from rlcore.api.explain import explain_all
+
+        raise InvalidManifestError(source, explain_all(error, node)) from None
 
 
 def _read(path: Path) -> str:
@@ -93,27 +93,3 @@ def _not_a_job(node: Node) -> Problem:
     if "kind" not in node.value:
         return Problem("kind", f"is required and missing; write kind: {KIND}", node.line)
     return Problem("kind", f"{node.value['kind']!s:.60} is not {KIND}", node.line_at(("kind",)))
-
-
-def _problems(error: ValidationError, node: Node) -> list[Problem]:
-    """Every problem of a manifest, in the order of its lines."""
-    # The schema is made only here, where something is wrong: it takes longer than validation.
-    from rlcore.api.schema import job_schema, model_schema
-
-    algorithm = _algorithm(node.value)
-    schema = job_schema({algorithm: ALGORITHMS[algorithm]} if algorithm else ALGORITHMS)
-    schema["properties"]["spec"]["properties"]["algorithm"]["enum"] = list(ALGORITHMS)
-    full = model_schema(RLJob)["properties"]
-    schema["properties"] |= {name: full[name] for name in ("apiVersion", "kind", "metadata")}
-    problems = []
-    for details in error.errors(include_url=False):
-        loc, message = explain(details, schema)
-        problems.append(Problem(path_text(loc), message, node.line_at(loc)))
-    return sorted(problems, key=lambda problem: problem.line or 0)
-
-
-def _algorithm(manifest: Any) -> str | None:
-    """The manifest's algorithm, where it names one that exists."""
-    spec = manifest.get("spec")
-    name = spec.get("algorithm") if isinstance(spec, dict) else None
-    return name if isinstance(name, str) and name in ALGORITHMS else None

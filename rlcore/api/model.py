@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
-from rlcore.api.base import ApiModel, Conflict, raise_conflicts
+from rlcore.api.base import ApiModel, Conflict, from_manifest, raise_conflicts
 from rlcore.api.fields import FreeForm, ModuleReference
 
 Width = Annotated[int, Field(ge=1, le=16_384)]
@@ -63,11 +63,12 @@ class ModelSpec(ApiModel):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> ModelSpec:
+    def _check(self, info: ValidationInfo) -> ModelSpec:
         conflicts = []
         if self.conv_layers is not None and self.conv_preset is not None:
             conflicts.append(Conflict(("convPreset",), self.conv_preset, "cannot be used with convLayers: remove one"))
-        if self.custom_kwargs and self.custom is None:
+        given = "custom_kwargs" in self.model_fields_set if from_manifest(info) else self.custom_kwargs
+        if given and self.custom is None:
             conflicts.append(Conflict(("customKwargs",), self.custom_kwargs, "is used only with custom; set that too"))
         raise_conflicts("ModelSpec", conflicts)
         return self

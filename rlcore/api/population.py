@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from rlcore.api.base import ApiModel, Conflict, raise_conflicts
+from rlcore.api.fields import PARAMETER_NAME
 
-ParameterName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[a-z][A-Za-z0-9]*$")]
+ParameterName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=PARAMETER_NAME)]
 
 
 class Mutation(ApiModel):

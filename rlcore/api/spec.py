@@ -15,11 +15,11 @@ from pydantic import (
 )
 
 from rlcore.api.algorithms import ALGORITHMS, OPTIMIZERS, AlgorithmConfig
-from rlcore.api.base import ApiModel, Conflict, raise_conflicts
+from rlcore.api.base import ApiModel, Conflict, from_manifest, raise_conflicts
 from rlcore.api.checkpoint import CheckpointSpec
 from rlcore.api.environment import EnvironmentSpec
 from rlcore.api.evaluators import EvaluatorsSpec
-from rlcore.api.fields import FreeForm, ImageName, ObjectName, OneOf, duration
+from rlcore.api.fields import RELEASE, FreeForm, ImageName, ObjectName, OneOf, duration
 from rlcore.api.lifecycle import BudgetSpec, RestartPolicy
 from rlcore.api.model import ModelSpec
 from rlcore.api.multi_agent import MultiAgentSpec
@@ -65,7 +65,7 @@ def _new_enough(version: str) -> str:
 
 RayVersion = Annotated[
     str,
-    StringConstraints(min_length=5, max_length=16, pattern=r"^[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}$"),
+    StringConstraints(min_length=5, max_length=16, pattern=RELEASE),
     AfterValidator(_new_enough),
 ]
 
@@ -197,11 +197,6 @@ class RLJobSpec(ApiModel):
     def resolved_optimizer(self) -> str:
         """The named optimizer, or the algorithm's default."""
         return self.optimizer or ALGORITHMS[self.algorithm].default_optimizer
-
-
-def from_manifest(info: ValidationInfo) -> bool:
-    """Whether a manifest is being read, as opposed to objects made in Python."""
-    return bool(info.context and info.context.get("manifest"))
 
 
 def numeric_parameters(config: type[AlgorithmConfig]) -> list[str]:

@@ -19,6 +19,8 @@ MAX_NODES = 100_000
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CORE_TAG = "tag:yaml.org,2002:"
 
+_COLLECTION_TAGS = (None, "!", f"{_CORE_TAG}map", f"{_CORE_TAG}seq")
+
 _NULL = re.compile(r"~|null|Null|NULL|")
 _TRUE = re.compile(r"y|Y|yes|Yes|YES|true|True|TRUE|on|On|ON")
 _FALSE = re.compile(r"n|N|no|No|NO|false|False|FALSE|off|Off|OFF")
@@ -115,6 +117,8 @@ class _Builder:
             raise YamlTextError(f"nested more than {MAX_DEPTH} levels deep", line)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, line)
+        if isinstance(event, yaml.CollectionStartEvent) and event.tag not in _COLLECTION_TAGS:
+            raise YamlTextError(f"the tag {event.tag} is not allowed: a manifest holds plain data only", line)
         if isinstance(event, yaml.MappingStartEvent):
             node = self._mapping(line, depth)
         elif isinstance(event, yaml.SequenceStartEvent):

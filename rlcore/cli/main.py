@@ -1,7 +1,7 @@
 """The entry point of `rlcore`: the table of subcommands, and what an error looks like to the user.
 
-Exit codes: 0 success; 2 the user's input or surroundings are wrong; 70 a bug in rlcore; 130 interrupted; 141 the reader
-of the output went away. A subcommand may end with another code by `ctx.exit(code)`.
+Exit codes: 0 success; 1 the reader of the output went away; 2 the user's input or surroundings are wrong; 70 a bug in
+rlcore; 130 interrupted. A subcommand may end with another code by `ctx.exit(code)`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlcore.errors import RlcoreError, UserError
 EXIT_USER_ERROR = 2
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141
+EXIT_BROKEN_PIPE = 1
 
 SUBCOMMANDS = {
     "run": Subcommand("rlcore.cli.run:run", "Train a manifest on this machine, or resume it."),
@@ -89,3 +89,7 @@ def show_bug(error: BaseException) -> None:
         "to the issues of the project's repository",
         err=True,
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import click
 
-from rlcore.api import RLJob, load_job, parse_job
+from rlcore.api import EvaluatorsSpec, RLJob, StopSpec, load_job, parse_job
 from rlcore.api.problems import InvalidManifestError, Problem
 from rlcore.errors import ManifestError
 
@@ -54,7 +54,8 @@ def judge(file: str) -> Verdict:
     except InvalidManifestError as error:
         return Verdict(file, None, error.problems)
     except ManifestError as error:
-        return Verdict(file, None, (Problem("", str(error)),))
+        hint = f": {error.hint}" if error.hint else ""
+        return Verdict(file, None, (Problem("", error.message + hint),))
 
 
 def _stdin() -> str:
@@ -80,18 +81,22 @@ def summary(job: RLJob) -> str:
     """What a job does, in one line."""
     spec = job.spec
     parts = [f"{spec.algorithm} on {spec.environment.id}", spec.resolved_optimizer]
-    low = sum(pool.min_replicas for pool in spec.evaluators.pools)
-    high = sum(pool.max_replicas for pool in spec.evaluators.pools)
-    pods = spec.evaluators.replicas if spec.evaluators.replicas is not None else (low, high)
-    text = f"{pods[0]} to {pods[1]}" if isinstance(pods, tuple) and low != high else str(low if low == high else pods)
-    parts.append(f"{text} evaluator pods")
-    parts.append(f"until {stop_text(job)}")
+    parts.append(f"{pods_text(spec.evaluators)} evaluator pods")
+    parts.append(f"until {stop_text(spec.stop)}")
     return ", ".join(parts)
 
 
-def stop_text(job: RLJob) -> str:
+def pods_text(evaluators: EvaluatorsSpec) -> str:
+    """How many evaluator pods there will be: "4", or "2 to 16" where they are autoscaled."""
+    if evaluators.replicas is not None:
+        return str(evaluators.replicas)
+    low = sum(pool.min_replicas for pool in evaluators.pools)
+    high = sum(pool.max_replicas for pool in evaluators.pools)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def stop_text(stop: StopSpec) -> str:
     """The stop conditions in words."""
-    stop = job.spec.stop
     conditions = [
         f"{stop.timesteps:,} timesteps" if stop.timesteps is not None else "",
         f"{stop.iterations:,} iterations" if stop.iterations is not None else "",

@@ -119,7 +119,7 @@ class Driver:
         self._checkpoint_due_s = clock() + spec.checkpoint.every_s
         self._checkpoint_time_s = 0.0
 
-    # the loop -----------------------------------------------------------------------------------------------------------
+    # the loop --------------------
 
     def run(self, interrupt: Interrupt) -> Outcome:
         """Trains until a stop condition holds or `interrupt` is requested; saves a checkpoint either way.
@@ -199,7 +199,7 @@ class Driver:
     def _outcome(self, *, complete: bool, reason: str) -> Outcome:
         return Outcome(complete, reason, self.last_result, self.last_evaluation, self.last_checkpoint)
 
-    # evaluation ---------------------------------------------------------------------------------------------------------
+    # evaluation --------------------
 
     def _evaluate_if_due(self) -> None:
         every = self._spec.evaluation.every
@@ -226,7 +226,7 @@ class Driver:
         learner = optimizer.learner
         return GlobalState(learner.get_weights(), learner.get_version(), optimizer.timesteps_sampled, filters)
 
-    # checkpoints --------------------------------------------------------------------------------------------------------
+    # checkpoints --------------------
 
     def checkpoint(self, *, last: bool) -> None:
         """Saves everything. A failure is tolerated twice in a row; the run's last one must succeed.

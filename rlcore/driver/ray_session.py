@@ -27,10 +27,12 @@ def ray_session(*, cores: int) -> Iterator[None]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 
+    # Its notices are about Ray, not about the job; what goes wrong comes as an exception.
+    logging.getLogger("ray").setLevel(logging.ERROR)
     address = os.environ.get("RAY_ADDRESS")
     try:
         if address:
-            ray.init(address=address, logging_level=logging.WARNING)
+            ray.init(address=address, logging_level=logging.ERROR)
         else:
             ray.init(
                 address="local",
@@ -38,7 +40,7 @@ def ray_session(*, cores: int) -> Iterator[None]:
                 include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES,
                 log_to_driver=True,
-                logging_level=logging.WARNING,
+                logging_level=logging.ERROR,
             )
     except Exception as error:
         raise RlcoreError(f"Ray did not start: {error}") from error

@@ -14,6 +14,7 @@ from rlcore.checkpoint import CheckpointInfo, CheckpointStore, RunLock, read_com
 from rlcore.driver.build import Parts, build
 from rlcore.driver.driver import Driver, Outcome
 from rlcore.driver.evaluation import EvaluationRunner
+from rlcore.driver.identity import identity
 from rlcore.driver.interrupt import Interrupt, catch_interrupts
 from rlcore.driver.plan import Plan, make_plan
 from rlcore.driver.ray_session import cluster_machine, ray_session, this_machine
@@ -97,31 +98,11 @@ def run_job(job: RLJob, options: RunOptions, display: Display) -> RunReport:
                 aside = move_aside(directory)
             display.message(f"the earlier run is kept in {aside}") if aside else None
         stack.enter_context(RunLock(directory.path))
-        store = CheckpointStore(
-            directory.checkpoints, keep=job.spec.checkpoint.keep, identity=identity(job)
-        )
+        store = CheckpointStore(directory.checkpoints, keep=job.spec.checkpoint.keep, identity=identity(job))
         completion = read_completion(store)
         if completion is not None and is_complete(job, completion):
             return RunReport(directory, None, completion, 0, None)
         return _train(job, options, display, directory, store, stack)
-
-
-def identity(job: RLJob) -> dict[str, Any]:
-    """What a checkpoint must agree on with a job to be loaded by it."""
-    spec = job.spec
-    identity: dict[str, Any] = {
-        "algorithm": spec.algorithm,
-        "environment": spec.environment.id,
-        "environment kwargs": spec.environment.kwargs,
-        "wrappers": spec.environment.wrappers,
-        "observation filter": spec.config.observation_filter,
-        "model": spec.model.model_dump(mode="json", by_alias=True),
-    }
-    if spec.environment.wrappers == "atari":
-        identity["atari"] = spec.environment.atari.model_dump(mode="json", by_alias=True)
-    if spec.multi_agent is not None:
-        identity["policies"] = sorted(spec.multi_agent.policies)
-    return identity
 
 
 def is_complete(job: RLJob, completion: dict[str, Any]) -> bool:
@@ -208,6 +189,7 @@ def _drive(
         resumed_timesteps=resumed.timesteps if resumed else 0,
     )
     stack.callback(recorder.close)
+    directory.write_manifest(job)
     display.start()
     stack.callback(display.stop)
     board.set_phase("Running")

@@ -6,7 +6,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from rlcore.api import RLJob
+
+MANIFEST_FILE = "job.yaml"
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,13 @@ class RunDirectory:
         """The final plot."""
         return self.path / "learning_curve.png"
 
-    @property
-    def manifest(self) -> Path:
-        """The manifest as it was run, defaults filled in."""
-        return self.path / "job.yaml"
+    def write_manifest(self, job: RLJob) -> None:
+        """Keeps the manifest beside its results, so that they can be evaluated later."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        document = job.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        temporary = self.path / f".{MANIFEST_FILE}.tmp"
+        temporary.write_text(yaml.safe_dump(document, sort_keys=False))
+        temporary.replace(self.path / MANIFEST_FILE)
 
 
 def run_directory(job: RLJob, root: Path) -> RunDirectory:

@@ -17,7 +17,11 @@ def stop_reason(
         episode_reward_mean: over the last episodes, None before the window is full.
         elapsed_s: seconds spent training, over all restarts.
     """
-    if stop.episode_reward is not None and episode_reward_mean is not None and episode_reward_mean >= stop.episode_reward:
+    if (
+        stop.episode_reward is not None
+        and episode_reward_mean is not None
+        and episode_reward_mean >= stop.episode_reward
+    ):
         return f"mean episode reward {episode_reward_mean:.1f} reached the goal of {stop.episode_reward:g}"
     if stop.timesteps is not None and timesteps >= stop.timesteps:
         return f"{timesteps:,} timesteps are done, of {stop.timesteps:,}"

@@ -3,8 +3,8 @@
 Both give uint8 `[S * C, size, size]`: the last S frames (oldest first, zeros before the episode's first), C = 1 gray or
 3 colors. Both press no-op 0 to noopMax - 1 times after a reset, then FIRE where the game waits for it (if fireReset),
 repeat an action for frameSkip frames, keep the pixelwise maximum of the last two (sprites flicker), shrink by area
-averaging, and truncate after maxFramesPerEpisode / frameSkip timesteps. Life losses terminate if episodicLife (and the
-game begins anew). Defaults: Machado et al. 2018, "Revisiting the Arcade Learning Environment", with Mnih et al.'s stack.
+averaging, and truncate after maxFramesPerEpisode / frameSkip timesteps. A lost life terminates if episodicLife, and
+the game begins anew. Defaults: Machado et al. 2018, "Revisiting the Arcade Learning Environment"; stack of Mnih et al.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ def atari_vector_maker(
     """
     from ale_py.vector_env import AtariVectorEnv
 
+    _silence_emulator()
     atari = spec.atari
     kwargs: dict[str, Any] = {
         "num_threads": threads,
@@ -87,6 +88,7 @@ def atari_vector_maker(
 def atari_single_maker(spec: EnvironmentSpec, gym_spec: EnvSpec) -> Callable[[], gymnasium.Env]:
     """A function that makes one preprocessed game; the caller truncates at `episode_limit`."""
     game_of(gym_spec)
+    _silence_emulator()
     atari = spec.atari
     kwargs: dict[str, Any] = {
         "frameskip": 1,
@@ -99,7 +101,14 @@ def atari_single_maker(spec: EnvironmentSpec, gym_spec: EnvSpec) -> Callable[[],
     return lambda: AtariPreprocessing(gymnasium.make(gym_spec.id, disable_env_checker=True, **kwargs), atari)
 
 
-class AtariPreprocessing(gymnasium.Wrapper):
+def _silence_emulator() -> None:
+    """No banner on stderr for every process that makes a game."""
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+
+
+class AtariPreprocessing(gymnasium.Wrapper):  # type: ignore[misc]
     """The preprocessing of this module's docstring around one AtariEnv with frame skip 1.
 
     It talks to the emulator directly: AtariEnv would copy out a screen for every skipped frame.

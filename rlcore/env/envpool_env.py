@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rlcore.env.atari import episode_limit
+from rlcore.env.registry import creation_failure
 from rlcore.errors import EnvironmentFailure
 
 if TYPE_CHECKING:
@@ -29,8 +30,11 @@ class EnvPoolAdapter:
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self._pool = self._make(0)
-        self.single_observation_space = self._pool.observation_space
-        self.single_action_space = self._pool.action_space
+        with warnings.catch_warnings():
+            # Its float32 boxes are declared with float64 bounds, about which gymnasium warns.
+            warnings.simplefilter("ignore", UserWarning)
+            self.single_observation_space = self._pool.observation_space
+            self.single_action_space = self._pool.action_space
 
     def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
         """Begin everywhere; sub-environment i gets `seed + i` from envpool."""
@@ -51,10 +55,7 @@ class EnvPoolAdapter:
     def _make(self, seed: int) -> Any:
         import envpool
 
-        with warnings.catch_warnings():
-            # Its spaces are declared in float64 bounds of float32 boxes, about which gymnasium warns each time.
-            warnings.simplefilter("ignore", UserWarning)
-            return envpool.make(self._env_id, env_type="gymnasium", num_envs=self.num_envs, seed=seed, **self._kwargs)
+        return envpool.make(self._env_id, env_type="gymnasium", num_envs=self.num_envs, seed=seed, **self._kwargs)
 
 
 def make_envpool(spec: EnvironmentSpec, num_envs: int, threads: int) -> EnvPoolAdapter:
@@ -64,21 +65,24 @@ def make_envpool(spec: EnvironmentSpec, num_envs: int, threads: int) -> EnvPoolA
         EnvironmentFailure: envpool is not installed or does not know the environment.
     """
     if importlib.util.find_spec("envpool") is None:
-        raise EnvironmentFailure("environment.vectorization is envpool, which is not installed here",
-                                 hint="pip install 'rlcore[envpool]'")  # fmt: skip
+        hint = "pip install 'rlcore[envpool]'"
+        raise EnvironmentFailure("environment.vectorization is envpool, which is not installed here", hint=hint)
     import envpool
 
     env_id = spec.id.removeprefix("ALE/")
     if env_id not in envpool.list_all_envs():
-        raise EnvironmentFailure(f"envpool does not offer environment {spec.id!r}",
-                                 hint="use vectorization: auto; envpool.list_all_envs() lists its own")  # fmt: skip
+        hint = "use vectorization: auto; envpool.list_all_envs() lists its own"
+        raise EnvironmentFailure(f"envpool does not offer environment {spec.id!r}", hint=hint)
     kwargs: dict[str, Any] = {"num_threads": threads}
     if spec.wrappers == "atari":
         kwargs.update(_atari_kwargs(spec))
     elif spec.max_episode_steps is not None:
         kwargs["max_episode_steps"] = spec.max_episode_steps
     kwargs.update(spec.kwargs)
-    return EnvPoolAdapter(env_id, num_envs, kwargs)
+    try:
+        return EnvPoolAdapter(env_id, num_envs, kwargs)
+    except Exception as error:
+        raise creation_failure(spec.id, error, spec.kwargs) from error
 
 
 def _atari_kwargs(spec: EnvironmentSpec) -> dict[str, Any]:

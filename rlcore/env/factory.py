@@ -76,8 +76,7 @@ def _vectorize(spec: EnvironmentSpec, num_envs: int, worker_index: int, threads:
             f"environment.wrappers is atari, but {spec.id!r} is a factory", hint="let the factory add its own wrappers"
         )
     if spec.vectorization == "envpool":
-        pool = make_envpool(spec, num_envs, threads)
-        return NativeVectorEnv(lambda: pool, worker_index=worker_index)
+        return NativeVectorEnv(lambda: make_envpool(spec, num_envs, threads), worker_index=worker_index)
     if spec.vectorization == "subprocess":
         # Imported late: a worker imports this module to make its slice.
         from rlcore.env.subprocess_env import SubprocessVectorEnv

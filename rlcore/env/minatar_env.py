@@ -29,7 +29,7 @@ def register_minatar() -> None:
                 gymnasium.register(env_id, entry_point, kwargs={"game": game, "use_minimal_action_set": minimal})
 
 
-class MinAtarEnv(gymnasium.Env[np.ndarray, int]):
+class MinAtarEnv(gymnasium.Env):  # type: ignore[misc]
     """One MinAtar game; observations are bool `[10, 10, C]`, one channel for each kind of object (Young, Tian 2019).
 
     Args:

@@ -14,7 +14,8 @@ from gymnasium import error as gymnasium_error
 from gymnasium.envs.registration import EnvSpec
 
 from rlcore.env.base import describe_error
-from rlcore.errors import EnvironmentFailure
+from rlcore.env.minatar_env import register_minatar
+from rlcore.errors import EnvironmentFailure, UserError
 
 # Gymnasium ids end in a version; a factory is a plain Python name.
 _VERSIONED = re.compile(r"-v\d+$")
@@ -76,24 +77,22 @@ def register_known(name: str) -> None:
     """Register the environments of an installed package that Gymnasium does not load by itself."""
     if name in gymnasium.registry:
         return
-    if (name.startswith("ALE/") or _LEGACY_ATARI.match(name)) and importlib.util.find_spec("ale_py"):
-        importlib.import_module("ale_py")  # registers on import
-    if name.startswith("MinAtar/") and importlib.util.find_spec("minatar"):
-        from rlcore.env.minatar_env import register_minatar
-
-        register_minatar()
+    if name.startswith("ALE/") or _LEGACY_ATARI.match(name):
+        _register_atari()
+    if name.startswith("MinAtar/"):
+        _register_minatar()
 
 
-def creation_failure(env_id: str, error: Exception, kwargs: dict[str, Any]) -> EnvironmentFailure:
+def creation_failure(env_id: str, error: Exception, kwargs: dict[str, Any]) -> UserError:
     """What to tell the user when making an environment raised `error`."""
-    if isinstance(error, EnvironmentFailure):
+    if isinstance(error, UserError):
         return error
     if isinstance(error, ImportError | gymnasium_error.DependencyNotInstalled):
         entry = str(getattr(gymnasium.registry.get(env_id.rpartition(":")[2]), "entry_point", "")) + env_id
-        extra = next((extra for part, extra in _EXTRAS.items() if part in entry.lower()), None)
-        hint = f"pip install {extra}" if extra else "install the package that the message names"
+        extra = next((package for part, package in _EXTRAS.items() if part in entry.lower()), None)
+        advice = f"pip install {extra}" if extra else "install the package that the message names"
         text = " ".join(str(error).split())
-        return EnvironmentFailure(f"environment {env_id!r} needs a package that is not installed: {text}", hint=hint)
+        return EnvironmentFailure(f"environment {env_id!r} needs a package that is not installed: {text}", hint=advice)
     with_kwargs = f" with kwargs {kwargs}" if kwargs else ""
     hint = "check environment.kwargs against its documentation" if isinstance(error, TypeError) else None
     return EnvironmentFailure(f"making environment {env_id!r}{with_kwargs} raised {describe_error(error)}", hint=hint)
@@ -112,11 +111,23 @@ def _import(module_name: str, env_id: str) -> Any:
         raise EnvironmentFailure(f"{where}: importing {module_name} raised {describe_error(error)}") from error
 
 
+def _register_atari() -> None:
+    if importlib.util.find_spec("ale_py"):
+        importlib.import_module("ale_py")  # registers on import
+
+
+def _register_minatar() -> None:
+    if importlib.util.find_spec("minatar"):
+        register_minatar()
+
+
 def _unknown_hint(name: str) -> str:
     if (name.startswith("ALE/") or _LEGACY_ATARI.match(name)) and not importlib.util.find_spec("ale_py"):
         return "Atari environments come with an extra: pip install 'rlcore[atari]'"
     if name.startswith("MinAtar/") and not importlib.util.find_spec("minatar"):
         return "MinAtar environments come with an extra: pip install 'rlcore[minatar]'"
+    _register_atari()
+    _register_minatar()
     return _nearest(name, list(gymnasium.registry)) or (
         "python -c 'import gymnasium; gymnasium.pprint_registry()' lists the known ids; "
         "an id of another package is written package.module:Name-v0"

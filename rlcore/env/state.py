@@ -49,7 +49,7 @@ State = dict[str, Any]
 def get_env_state(env: gymnasium.Env) -> State | None:
     """State of a single environment with its wrappers; None where some part of it does not offer its own."""
     layers: list[State] = []
-    while not _offers_state(env):
+    while not offers_state(env):
         if not isinstance(env, gymnasium.Wrapper):
             inner = _get_inner(env)
             return None if inner is None else {"wrappers": layers, "env": inner}
@@ -65,7 +65,7 @@ def set_env_state(env: gymnasium.Env, state: State) -> None:
     for layer in state["wrappers"]:
         _set_attributes(env, layer)
         env = env.env
-    if _offers_state(env):
+    if offers_state(env):
         env.set_state(state["env"])
     else:
         _set_inner(env, state["env"])
@@ -73,7 +73,7 @@ def set_env_state(env: gymnasium.Env, state: State) -> None:
 
 def get_vector_state(env: Any) -> State | None:
     """State of a gymnasium vector environment; None where it does not offer it."""
-    if _offers_state(env):
+    if offers_state(env):
         state: State | None = env.get_state()
         return state
     names = _VECTOR.get(_class_name(env))
@@ -82,7 +82,7 @@ def get_vector_state(env: Any) -> State | None:
 
 def set_vector_state(env: Any, state: State) -> None:
     """Continue from `get_vector_state` in a vector environment that was made alike."""
-    if _offers_state(env):
+    if offers_state(env):
         env.set_state(state)
         return
     _set_attributes(env, {name: value for name, value in state.items() if name != "rng"})
@@ -121,7 +121,8 @@ def set_ale_state(env: Any, state: State) -> None:
     env.np_random = set_rng_state(state["rng"])
 
 
-def _offers_state(env: Any) -> bool:
+def offers_state(env: Any) -> bool:
+    """Whether the environment defines get_state() and set_state(state) itself."""
     # Looked up on the class: some wrappers forward unknown attributes to the environment they wrap.
     return callable(getattr(type(env), "get_state", None)) and callable(getattr(type(env), "set_state", None))
 

@@ -186,9 +186,9 @@ class SubprocessVectorEnv(VectorEnv):
                     self.failures += pickle.loads(answer)  # from our own child
             except WorkerLostError as error:
                 lost[index] = error
-        for index, error in lost.items():
+        for index, reason in lost.items():
             part = self._workers[index].part
-            self._replace(index, error, describe_action(actions[part.first : part.first + part.count]))
+            self._replace(index, reason, describe_action(actions[part.first : part.first + part.count]))
         b = self._buffers
         return Step(b.observations, b.rewards, b.terminated, b.truncated, b.valid, self._mask())
 

@@ -1,8 +1,8 @@
 """All evaluators of a job behind one face, whether they are Ray actors or plain objects.
 
-A sample is asked for with `request` and comes back as a `Sample`: a batch (or a reference to it) and its `SampleInfo`.
-Plain objects sample when they are asked; actors sample in parallel. A lost actor is replaced by one with the same index,
-seed and global state, and the loss is counted.
+A sample is asked for with `request` and comes back as a `Sample`: a batch (or a reference to it) and its
+`SampleInfo`. Plain objects sample when they are asked; actors sample in parallel. A lost actor is replaced by one with
+the same index, seed and global state, and the loss is counted.
 """
 
 from __future__ import annotations
@@ -71,6 +71,10 @@ class LocalEvaluators:
     def collect(self, requests: Sequence[int]) -> list[Sample]:
         """One sample a requested index, in the order of the requests."""
         return [Sample(index, *self._evaluators[index].sample_with_info()) for index in requests]
+
+    def fetch(self, batches: Sequence[Any]) -> list[Any]:
+        """The batches themselves: they are here."""
+        return list(batches)
 
     def foreach(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """`function(evaluator, *args)` on all, in order."""
@@ -154,7 +158,9 @@ class RemoteEvaluators:
         # In request order, or two samples of one evaluator could come back swapped.
         ready, _ = ray.wait(list(self._in_flight), num_returns=1, timeout=deadline_s)
         if not ready:
-            raise RlcoreError(f"no evaluator delivered a sample within {deadline_s:.0f} s ({len(self._in_flight)} asked)")
+            raise RlcoreError(
+                f"no evaluator delivered a sample within {deadline_s:.0f} s ({len(self._in_flight)} asked)"
+            )
         more, _ = ray.wait(list(self._in_flight), num_returns=len(self._in_flight), timeout=0)
         samples = []
         for info_ref in more:
@@ -169,6 +175,12 @@ class RemoteEvaluators:
             except RayTaskError as error:
                 raise unwrap(error) from error
         return samples or self.wait_any(deadline_s)
+
+    def fetch(self, batches: Sequence[Any]) -> list[Any]:
+        """The batches behind references, as views of the object store's memory."""
+        import ray
+
+        return list(ray.get(list(batches), timeout=CALL_DEADLINE_S))
 
     def foreach(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """`function(evaluator, *args)` on all, in order."""

@@ -112,7 +112,7 @@ class PolicyEvaluator:
 
         return ray.remote(**options)(cls) if options else ray.remote(cls)
 
-    # sampling ---------------------------------------------------------------------------------------------------------
+    # sampling --------------------
 
     def sample(self) -> MultiAgentBatch:
         """One batch of experience, postprocessed policy by policy.
@@ -140,7 +140,7 @@ class PolicyEvaluator:
             timesteps=batch.agent_steps,
             env_steps=batch.count,
             episodes=counters.episodes,
-            filter_deltas={p: t.filter.delta() for p, t in self.tracks.items() if t.filter is not None},
+            filter_deltas={p: t.filter.take_delta() for p, t in self.tracks.items() if t.filter is not None},
             failures=counters.failures,
             policy_version=batch.policy_version,
             sample_time_s=time.perf_counter() - started,
@@ -241,7 +241,7 @@ class PolicyEvaluator:
                     hint="mend the environment; the last good checkpoint is kept",
                 )
 
-    # weights, gradients, filters ----------------------------------------------------------------------------------------
+    # weights, gradients, filters --------------------
 
     @property
     def trained(self) -> list[str]:
@@ -307,7 +307,7 @@ class PolicyEvaluator:
         """`function(self, *args)`: for `PolicyOptimizer.foreach_evaluator`."""
         return function(self, *args)
 
-    # state ------------------------------------------------------------------------------------------------------------
+    # state --------------------
 
     def save(self) -> dict[str, Any]:
         """Everything needed to go on sampling exactly; `environments` is None where they do not offer their state."""

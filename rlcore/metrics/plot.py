@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -53,6 +54,8 @@ def learning_curve(
     axes = figure.add_subplot()
     for index, (name, curve) in enumerate(curves.items()):
         _draw(axes, curve, name if len(curves) > 1 else "", f"C{index % 10}")
+    if len(curves) > 1 and any(curve.evaluation for curve in curves.values()):
+        axes.plot([], [], color="gray", linestyle="none", marker="D", markersize=5, label="evaluations")
     if threshold is not None:
         axes.axhline(threshold, color="black", linestyle="--", linewidth=1, label=f"goal {threshold:g}")
     _label(axes, title)
@@ -62,7 +65,8 @@ def learning_curve(
         FigureCanvasAgg(figure).print_png(temporary)
         os.replace(temporary, png)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise UserError(
             f"cannot write {png}: {error.strerror}", hint="choose another file, or free some space"
         ) from error
@@ -119,7 +123,7 @@ def _draw(axes: Axes, curve: Curve, name: str, color: str) -> None:
         curve.minimum,
         curve.maximum,
         color=color,
-        alpha=0.15,
+        alpha=0.06 if name else 0.15,  # several bands lie on each other
         linewidth=0,
         label=None if name else "lowest to highest episode",
     )
@@ -128,11 +132,12 @@ def _draw(axes: Axes, curve: Curve, name: str, color: str) -> None:
             curve.evaluated_at,
             curve.evaluation,
             color=color if name else "C1",
+            zorder=3,
             linestyle="none",
             marker="D",
             markersize=5,
             markeredgecolor="white",
-            label=f"{name}, evaluation" if name else "evaluation, deterministic policy",
+            label=None if name else "evaluation, deterministic policy",
         )
 
 
@@ -142,12 +147,12 @@ def _label(axes: Axes, title: str | None) -> None:
     if title is not None:
         axes.set_title(title)
     axes.set_xlabel("timesteps (agent steps)")
-    axes.set_ylabel("episode reward (sum of an episode)")
+    axes.set_ylabel("episode reward (environment's units)")
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(alpha=0.3)
     axes.margins(x=0.02)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small")
+    axes.legend(framealpha=0.85, edgecolor="none", fontsize="small")
 
 
 def run_names(directories: Sequence[Path]) -> list[str]:

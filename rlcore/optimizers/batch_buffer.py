@@ -42,7 +42,7 @@ class BatchBuffer:
         target = self._room(name, tuple(shape), parts[0].dtype)
         return np.concatenate(parts, axis=axis, out=target)
 
-    def _room(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:  # type: ignore[type-arg]
+    def _room(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         size_bytes = int(np.prod(shape)) * dtype.itemsize
         memory = self._columns.get(name)
         if memory is None or memory.nbytes < size_bytes:

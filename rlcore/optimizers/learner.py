@@ -116,7 +116,9 @@ class Learner:
             policy.version = self.version
         return LearnerReport(stats, self._timesteps, self._load_time_s, time.perf_counter() - started)
 
-    def update(self, batches: Sequence[MultiAgentBatch | PackedBatch], *, num_epochs: int, minibatch_size: int) -> LearnerReport:
+    def update(
+        self, batches: Sequence[MultiAgentBatch | PackedBatch], *, num_epochs: int, minibatch_size: int
+    ) -> LearnerReport:
         """`load` and `sgd` in one call."""
         self.load(batches)
         return self.sgd(num_epochs=num_epochs, minibatch_size=minibatch_size)

@@ -24,10 +24,8 @@ class LocalMultiGPUOptimizer(PolicyOptimizer):
         self.broadcast()
         mitigate = self.config.straggler_mitigation and isinstance(self.evaluators, RemoteEvaluators)
         batches = self.collect_ready() if mitigate else self.collect_round()
-        self.learner.load(batches)
-        self.note_update(
-            self.learner.sgd(num_epochs=self.config.num_epochs, minibatch_size=self.config.minibatch_size)
-        )
+        self.load(batches)
+        self.note_update(self.learner.sgd(num_epochs=self.config.num_epochs, minibatch_size=self.config.minibatch_size))
 
     def collect_ready(self) -> list[Any]:
         """A train batch from whoever is ready; every evaluator keeps sampling meanwhile."""

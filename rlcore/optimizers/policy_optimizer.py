@@ -101,7 +101,7 @@ class PolicyOptimizer(ABC):
     def step(self) -> None:
         """One round: experience from the evaluators, an update of the learner. Takes seconds, not minutes."""
 
-    # parts that steps are made of ---------------------------------------------------------------------------------------
+    # parts that steps are made of --------------------
 
     def broadcast(self) -> None:
         """Weights, progress and filters to all evaluators."""
@@ -138,7 +138,7 @@ class PolicyOptimizer(ABC):
             for episodes in info.episodes.values():
                 self._progress.episodes += episodes
             for policy_id, delta in info.filter_deltas.items():
-                self.filters[policy_id].merge(delta)
+                self.filters[policy_id].merge([delta])
             self.counters["received_bytes"] += info.size_bytes
             busy[sample.index] = busy.get(sample.index, 0.0) + info.sample_time_s
             age = self.version - info.policy_version
@@ -148,6 +148,12 @@ class PolicyOptimizer(ABC):
         self._add_time("sample", min(mean_busy_s, elapsed_s))
         self._add_time("wait", max(0.0, elapsed_s - mean_busy_s))
         return [sample.batch for sample in samples]
+
+    def load(self, batches: Sequence[Any]) -> None:
+        """Gives batches to the learner: to one in this process the data, to one elsewhere the references."""
+        if isinstance(self.learner, Learner):
+            batches = self.evaluators.fetch(batches)
+        self.learner.load(batches)
 
     def note_update(self, report: LearnerReport) -> None:
         """Takes an update into the counts."""
@@ -167,7 +173,7 @@ class PolicyOptimizer(ABC):
     def _add_time(self, stage: str, seconds: float) -> None:
         self._progress.times_s[stage] = self._progress.times_s.get(stage, 0.0) + seconds
 
-    # the paper's other methods ------------------------------------------------------------------------------------------
+    # the paper's other methods --------------------
 
     def collect_metrics(self) -> Progress:
         """What happened since the last call."""

@@ -11,7 +11,7 @@ class SyncSamplesOptimizer(PolicyOptimizer):
     def step(self) -> None:
         self.broadcast()
         batches = self.collect_round()
-        self.learner.load(batches)
+        self.load(batches)
         self.note_update(
             self.learner.sgd(num_epochs=self.config.num_epochs, minibatch_size=self.config.train_batch_size)
         )

@@ -1,4 +1,7 @@
-"""Generalised advantage estimation on time-major fragments (Schulman et al. 2016, arXiv 1506.02438, equations 11-16)."""
+"""Generalised advantage estimation on time-major fragments.
+
+Source: Schulman et al. 2016, arXiv 1506.02438, equations 11-16.
+"""
 
 from __future__ import annotations
 

@@ -208,8 +208,8 @@ def _shared_model(
     space: gym.spaces.Box, conv: list[tuple[int, int, int]] | None, distribution: ActionDistribution, spec: ModelSpec
 ) -> SharedTrunk:
     if conv is None:
-        encoder: nn.Module = FlatEncoder(int(np.prod(space.shape)), spec.hiddens, spec.activation)
-        return SharedTrunk(encoder, encoder.width, distribution, spec)
+        flat = FlatEncoder(int(np.prod(space.shape)), spec.hiddens, spec.activation)
+        return SharedTrunk(flat, flat.width, distribution, spec)
     chosen = spec.model_fields_set
     activation = spec.activation if "activation" in chosen else "relu"
     hiddens = spec.hiddens if "hiddens" in chosen else CONV_HIDDENS.get(_preset(space.shape, spec), [256])

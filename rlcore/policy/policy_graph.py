@@ -97,8 +97,8 @@ class PolicyGraph(ABC):
     def set_state(self, state: dict[str, Any]) -> None:
         """Goes on from `get_state`."""
 
-    def on_global_timesteps(self, timesteps: int) -> None:
+    def on_global_timesteps(self, timesteps: int) -> None:  # noqa: B027 - a policy without schedules needs none
         """Utility u*: told how far training is, for schedules."""
 
-    def after_update(self, stats: Stats) -> None:
+    def after_update(self, stats: Stats) -> None:  # noqa: B027 - a policy without adaptive coefficients needs none
         """Utility u*: told the mean statistics of a finished update, for adaptive coefficients."""

@@ -2,8 +2,8 @@
 
     L = -E[min(r A, clip(r, 1 - e, 1 + e) A)] + c_v E[(V - R)^2] / 2 - c_e E[H] + c_k E[KL(old || new)]
 
-`ppo_loss` is the definition. `closed_form_gradient` is its derivative with respect to the network's outputs, written out
-for the two commonest distributions; tests hold it to the definition.
+`ppo_loss` is the definition. `closed_form_gradient` is its derivative with respect to the network's outputs, written
+out for the two commonest distributions; tests hold it to the definition.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class TorchPolicyGraph(PolicyGraph):
         self.rng = np.random.default_rng([seed if noise_seed is None else noise_seed, 1])
         self.fast = self._fast_mlp()
 
-    # acting -----------------------------------------------------------------------------------------------------------
+    # acting --------------------
 
     @property
     def recurrent(self) -> bool:
@@ -135,7 +135,7 @@ class TorchPolicyGraph(PolicyGraph):
         with torch.inference_mode():
             return self.distribution.logp(torch.from_numpy(dist_inputs), torch.from_numpy(actions)).numpy()
 
-    # learning ---------------------------------------------------------------------------------------------------------
+    # learning --------------------
 
     @abstractmethod
     def minibatch_gradient(self, loaded: Loaded, indices: Any) -> np.ndarray | Tensor:
@@ -184,6 +184,10 @@ class TorchPolicyGraph(PolicyGraph):
         self.timesteps = timesteps
         self.adam.param_groups[0]["lr"] = self.learning_rate(timesteps)
 
+    def exceeds_kl_target(self, kl: float) -> bool:
+        """Whether further epochs on this batch should be left out; algorithms without such a rule never do."""
+        return False
+
     def replicate(self, device: str) -> TorchPolicyGraph:
         """A tower: the same policy with parameters of its own on another device."""
         twin = copy.copy(self)
@@ -194,7 +198,7 @@ class TorchPolicyGraph(PolicyGraph):
         twin.fast = twin._fast_mlp()
         return twin
 
-    # weights and state ------------------------------------------------------------------------------------------------
+    # weights and state --------------------
 
     def get_weights(self) -> np.ndarray:
         return self.flat.vector.detach().cpu().numpy().copy()
@@ -224,7 +228,9 @@ class TorchPolicyGraph(PolicyGraph):
         self.set_weights(state["weights"], state["version"])
         self.rng.bit_generator.state = state["rng"]
         document = self.adam.state_dict()
-        document["state"] = {0: {n: torch.as_tensor(v).clone() for n, v in state["adam"].items()}} if state["adam"] else {}
+        document["state"] = (
+            {0: {n: torch.as_tensor(v).clone() for n, v in state["adam"].items()}} if state["adam"] else {}
+        )
         self.adam.load_state_dict(document)
         self.on_global_timesteps(state["timesteps"])
 

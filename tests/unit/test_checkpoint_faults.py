@@ -102,15 +102,41 @@ def test_killed_at_any_step_of_a_save_the_newest_complete_checkpoint_loads(tmp_p
         assert len(os.listdir(store.location)) == KEEP
 
 
-def test_everything_is_on_the_disk_before_the_manifest_vouches_for_it(tmp_path: Path) -> None:
-    steps: list[str] = []
-    save(CheckpointStore(str(tmp_path), identity=IDENTITY, fault=steps.append), 1)
-    order = [steps.index(f"{step}") for step in steps if step.startswith(("sync", "replace"))]
-    assert [steps[i] for i in sorted(order)] == [
-        "sync ckpt-000000000100-1/state.json",
-        "sync ckpt-000000000100-1/arrays.npz",
-        "replace manifest.json",
-    ]
+def test_everything_is_on_the_disk_before_the_manifest_vouches_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    real_fsync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real_fsync(descriptor)
+        synced.append(os.fstat(descriptor).st_ino)
+
+    at_replace: list[int] = []
+
+    def fault(step: str) -> None:
+        if step == "replace manifest.json":
+            at_replace.extend(synced)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    save(CheckpointStore(str(tmp_path), identity=IDENTITY, fault=fault), 1)
+    directory = tmp_path / "ckpt-000000000100-1"
+    files = [(directory / name).stat().st_ino for name in ("state.json", "arrays.npz", "manifest.json")]
+    assert at_replace == files
+    assert synced == [*files, directory.stat().st_ino, tmp_path.stat().st_ino]
+
+
+def test_an_old_checkpoint_loses_its_manifest_before_anything_else(tmp_path: Path) -> None:
+    """Killed in the middle of its removal, it must not look complete."""
+    two_checkpoints(tmp_path)
+    left: list[list[str]] = []
+
+    def fault(step: str) -> None:
+        if step == "remove ckpt-000000000100-1":
+            left.append(sorted(os.listdir(tmp_path / "ckpt-000000000100-1")))
+
+    save(CheckpointStore(str(tmp_path), identity=IDENTITY, keep=KEEP, fault=fault), 3)
+    assert left == [["arrays.npz", "state.json"]]
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()], ids=repr)

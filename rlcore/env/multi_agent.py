@@ -1,0 +1,292 @@
+"""N copies of an environment with several agents, presented policy by policy.
+
+The environment is parallel in PettingZoo's sense, recognized by what it offers: `possible_agents`,
+`observation_space(agent)`, `action_space(agent)`, `reset(seed=..., options=...)` -> (observations, infos), and
+`step(actions)` -> (observations, rewards, terminations, truncations, infos), all dicts by agent; `agents` names those
+still acting. PettingZoo itself is not needed.
+
+Each policy sees fixed slots, environment by environment, in each the policy's agents in their order. A slot is valid
+where its agent took part in the step. After an agent's own end its slot rests (invalid, last observation repeated)
+until all agents of its environment are gone; the step after that resets the environment, and puts the first
+observations of the new episode into the slots, invalid as well: NEXT_STEP autoreset, as everywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+
+from rlcore.env.base import EnvFailure, Phase, Step, derive_seed, describe_action, describe_error, fresh_seed
+from rlcore.env.policy_slots import PolicySlots
+from rlcore.env.registry import creation_failure, is_factory, load_factory
+from rlcore.env.state import offers_state
+from rlcore.errors import EnvironmentFailure
+
+if TYPE_CHECKING:
+    from rlcore.api import EnvironmentSpec
+
+_INTERFACE = ("possible_agents", "observation_space", "action_space", "reset", "step")
+
+
+@dataclass(slots=True)
+class _Member:
+    """One agent of one environment, and where its policy keeps it."""
+
+    agent: str
+    policy: PolicySlots
+    slot: int
+
+
+class MultiAgentVectorEnv:
+    """Steps N multi-agent environments; actions in and results out are arrays by policy.
+
+    Args:
+        make: returns one environment; called again for each that raised.
+        num_envs: N.
+        mapping: agent -> policy id.
+        max_episode_steps: truncates all agents of an environment after this many of its steps.
+        worker_index: mixed into the seeds, so that evaluators given one seed still see different episodes.
+
+    Attributes:
+        policies: slots by policy id, in the order in which agents first name them.
+        env_steps: environments that really stepped in the last `step` (the others were reset, or failed).
+        failures: as in VectorEnv; env_index is the environment's.
+
+    Raises:
+        EnvironmentFailure: the environment does not offer the parallel interface.
+        UnsupportedError: agents of one policy differ in their spaces, or a space cannot be flattened.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        num_envs: int,
+        mapping: Callable[[str], str],
+        *,
+        max_episode_steps: int | None = None,
+        worker_index: int = 0,
+    ) -> None:
+        self.num_envs = num_envs
+        self.failures: list[EnvFailure] = []
+        self.env_steps = 0
+        self._make, self._limit, self._worker_index = make, max_episode_steps, worker_index
+        self._envs = [_checked(make()) for _ in range(num_envs)]
+        agents = [str(agent) for agent in self._envs[0].possible_agents]
+        by_policy: dict[str, list[str]] = {}
+        for agent in agents:
+            by_policy.setdefault(mapping(agent), []).append(agent)
+        self.policies = {
+            policy_id: PolicySlots(policy_id, members, self._envs[0], num_envs)
+            for policy_id, members in by_policy.items()
+        }
+        self._members = [
+            [
+                _Member(agent, policy, index * len(policy.agents) + position)
+                for policy in self.policies.values()
+                for position, agent in enumerate(policy.agents)
+            ]
+            for index in range(num_envs)
+        ]
+        self._elapsed = [0] * num_envs
+        self._pending = [True] * num_envs
+        self._unseeded = [True] * num_envs
+        self._generations = [0] * num_envs
+        self._seed = 0
+
+    @classmethod
+    def make(
+        cls, spec: EnvironmentSpec, num_envs: int, mapping: Callable[[str], str], *, worker_index: int = 0
+    ) -> MultiAgentVectorEnv:
+        """N copies of the manifest's environment, whose id is a factory.
+
+        Raises:
+            EnvironmentFailure: no factory, it raised, or what it returns is not a parallel multi-agent environment.
+            UnsupportedError: agents of one policy differ in their spaces, or a space cannot be flattened.
+        """
+        if not is_factory(spec.id):
+            raise EnvironmentFailure(
+                f"multi-agent environment {spec.id!r} is not a factory",
+                hint='write environment.id as "module:factory", where factory(**kwargs) returns the environment',
+            )
+        factory = load_factory(spec.id)
+
+        def make() -> Any:
+            try:
+                return factory(**spec.kwargs)
+            except Exception as error:
+                raise creation_failure(spec.id, error, spec.kwargs) from error
+
+        return cls(make, num_envs, mapping, max_episode_steps=spec.max_episode_steps, worker_index=worker_index)
+
+    @property
+    def spaces(self) -> dict[str, tuple[gymnasium.spaces.Box, gymnasium.Space]]:
+        """Flattened observation space and action space of one slot, by policy id."""
+        return {key: (slots.observation_space, slots.action_space) for key, slots in self.policies.items()}
+
+    @property
+    def num_slots(self) -> dict[str, int]:
+        """N_p, by policy id."""
+        return {key: slots.num_slots for key, slots in self.policies.items()}
+
+    @property
+    def env_index(self) -> dict[str, np.ndarray]:
+        """The environment of each slot, int64 [N_p], by policy id."""
+        return {key: slots.env_index for key, slots in self.policies.items()}
+
+    def reset(self, seed: int | None) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+        """Begin new episodes everywhere: observations `[N_p, *obs]` and masks, by policy id.
+
+        Slots of agents that are not there at the start hold zeros; their next rows are invalid.
+        """
+        self._seed = fresh_seed() if seed is None else seed
+        self._generations = [0] * self.num_envs
+        self._unseeded = [True] * self.num_envs
+        for index in range(self.num_envs):
+            self._reset_env(index)
+        return {key: (slots.buffers.observations, slots.mask()) for key, slots in self.policies.items()}
+
+    def step(self, actions: dict[str, np.ndarray]) -> dict[str, Step]:
+        """Advance every environment by one step, or reset it where all its agents were gone.
+
+        Args:
+            actions: by policy id, `[N_p, ...]` in the layout of `rlcore.env.actions`; those of resting slots are
+                ignored.
+        """
+        rows = {id(slots): slots.actions.rows(actions[key]) for key, slots in self.policies.items()}
+        self.env_steps = 0
+        for index in range(self.num_envs):
+            if self._pending[index]:
+                self._reset_env(index)
+                continue
+            acting = [member for member in self._members[index] if member.policy.active[member.slot]]
+            chosen = {member.agent: rows[id(member.policy)][member.slot] for member in acting}
+            try:
+                self._record_step(index, self._envs[index].step(chosen))
+                self.env_steps += 1
+            except Exception as error:
+                self._fail(index, "step", error, chosen)
+        return {key: slots.step() for key, slots in self.policies.items()}
+
+    def get_state(self) -> dict[str, Any] | None:
+        """As VectorEnv.get_state; None unless the environment defines get_state() and set_state(state) itself."""
+        if any(self._unseeded) or not all(offers_state(env) for env in self._envs):
+            return None
+        slots = {
+            key: {
+                "active": policy.active.copy(),
+                "observations": policy.buffers.observations.copy(),
+                "mask": policy.buffers.mask.copy(),
+                "has_action_mask": policy.has_action_mask,
+            }
+            for key, policy in self.policies.items()
+        }
+        return {
+            "envs": [env.get_state() for env in self._envs],
+            "slots": slots,
+            "elapsed": list(self._elapsed),
+            "pending": list(self._pending),
+            "generations": list(self._generations),
+            "seed": self._seed,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from `get_state` in an environment made alike."""
+        for env, env_state in zip(self._envs, state["envs"], strict=True):
+            env.set_state(env_state)
+        for key, slots in state["slots"].items():
+            policy = self.policies[key]
+            policy.active[:] = slots["active"]
+            policy.buffers.observations[...] = slots["observations"]
+            policy.buffers.mask[...] = slots["mask"]
+            policy.has_action_mask = slots["has_action_mask"]
+        self._elapsed, self._pending = list(state["elapsed"]), list(state["pending"])
+        self._generations, self._seed = list(state["generations"]), state["seed"]
+        self._unseeded = [False] * self.num_envs
+
+    def drain_failures(self) -> list[EnvFailure]:
+        """The failures since the last call."""
+        drained, self.failures[:] = list(self.failures), []
+        return drained
+
+    def close(self) -> None:
+        """Close all environments."""
+        for env in self._envs:
+            env.close()
+
+    def _record_step(self, index: int, result: Any) -> None:
+        observations, rewards, terminations, truncations, infos = result
+        self._elapsed[index] += 1
+        out_of_time = self._limit is not None and self._elapsed[index] >= self._limit
+        remaining = set(getattr(self._envs[index], "agents", observations))
+        for member in self._members[index]:
+            policy, slot, agent = member.policy, member.slot, member.agent
+            was_active = bool(policy.active[slot])
+            if agent in observations and (was_active or agent in remaining):
+                policy.write(slot, observations[agent], infos.get(agent, {}))
+            if not was_active:
+                # Resting, or joining: the observation of an agent that joins is no result of an action of its.
+                policy.set_row(slot)
+                policy.active[slot] = agent in remaining and agent in observations and not out_of_time
+                continue
+            # An agent that is gone without a word has come to its end.
+            truncated = bool(truncations.get(agent, False)) or out_of_time
+            terminated = bool(terminations.get(agent, agent not in remaining))
+            policy.set_row(slot, float(rewards.get(agent, 0.0)), terminated=terminated, truncated=truncated, valid=True)
+            policy.active[slot] = not (terminated or truncated)
+        self._pending[index] = not any(member.policy.active[member.slot] for member in self._members[index])
+
+    def _reset_env(self, index: int) -> None:
+        env = self._envs[index]
+        try:
+            observations, infos = env.reset(seed=self._env_seed(index)) if self._unseeded[index] else env.reset()
+            for member in self._members[index]:
+                present = member.agent in observations
+                if present:
+                    member.policy.write(member.slot, observations[member.agent], infos.get(member.agent, {}))
+                member.policy.set_row(member.slot)
+                member.policy.active[member.slot] = present
+        except Exception as error:
+            self._fail(index, "reset", error)
+            return
+        self._unseeded[index] = False
+        self._elapsed[index] = 0
+        self._pending[index] = not observations
+
+    def _fail(self, index: int, phase: Phase, error: Exception, actions: Any = None) -> None:
+        """Record the exception, truncate all agents of the environment, and put a fresh one in its place."""
+        self._record(index, phase, error, None if phase != "step" else describe_action(actions))
+        for member in self._members[index]:
+            member.policy.set_row(member.slot, truncated=True)
+            member.policy.buffers.mask[member.slot] = True
+            member.policy.active[member.slot] = False
+        self._generations[index] += 1
+        self._unseeded[index] = self._pending[index] = True
+        try:
+            replacement = _checked(self._make())
+        except Exception as creation_error:
+            self._record(index, "create", creation_error, None)
+            return
+        with contextlib.suppress(Exception):  # it is broken already, and this was reported
+            self._envs[index].close()
+        self._envs[index] = replacement
+
+    def _record(self, index: int, phase: Phase, error: Exception, action: str | None) -> None:
+        self.failures.append(EnvFailure(index, self._env_seed(index), phase, action, describe_error(error)))
+
+    def _env_seed(self, index: int) -> int:
+        return derive_seed(self._seed, self._worker_index, index, self._generations[index])
+
+
+def _checked(env: Any) -> Any:
+    missing = [name for name in _INTERFACE if not hasattr(env, name)]
+    if missing:
+        raise EnvironmentFailure(
+            f"a multi-agent environment must be parallel, but {type(env).__name__} has no {', '.join(missing)}",
+            hint="return an environment with PettingZoo's parallel interface (pettingzoo.utils.aec_to_parallel)",
+        )
+    return env
