@@ -21,14 +21,9 @@ def ray_session(*, cores: int) -> Iterator[None]:
     Raises:
         RlcoreError: Ray does not start.
     """
-    # Ray's own defaults report usage to the internet and repeat every worker's lines.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_DEDUP_LOGS", "1")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    quiet()
     import ray
 
-    # Its notices are about Ray, not about the job; what goes wrong comes as an exception.
-    logging.getLogger("ray").setLevel(logging.ERROR)
     address = os.environ.get("RAY_ADDRESS")
     try:
         if address:
@@ -48,6 +43,13 @@ def ray_session(*, cores: int) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def quiet() -> None:
+    """Keeps Ray from reporting usage to the internet and from printing notices about itself; call it before ray.init."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    logging.getLogger("ray").setLevel(logging.ERROR)
 
 
 def this_machine() -> Machine:

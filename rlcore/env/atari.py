@@ -61,7 +61,7 @@ def atari_vector_maker(
     """
     from ale_py.vector_env import AtariVectorEnv
 
-    _silence_emulator()
+    silence_emulator()
     atari = spec.atari
     kwargs: dict[str, Any] = {
         "num_threads": threads,
@@ -88,7 +88,7 @@ def atari_vector_maker(
 def atari_single_maker(spec: EnvironmentSpec, gym_spec: EnvSpec) -> Callable[[], gymnasium.Env]:
     """A function that makes one preprocessed game; the caller truncates at `episode_limit`."""
     game_of(gym_spec)
-    _silence_emulator()
+    silence_emulator()
     atari = spec.atari
     kwargs: dict[str, Any] = {
         "frameskip": 1,
@@ -101,14 +101,14 @@ def atari_single_maker(spec: EnvironmentSpec, gym_spec: EnvSpec) -> Callable[[],
     return lambda: AtariPreprocessing(gymnasium.make(gym_spec.id, disable_env_checker=True, **kwargs), atari)
 
 
-def _silence_emulator() -> None:
+def silence_emulator() -> None:
     """No banner on stderr for every process that makes a game."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
-class AtariPreprocessing(gymnasium.Wrapper):  # type: ignore[misc]
+class AtariPreprocessing(gymnasium.Wrapper):
     """The preprocessing of this module's docstring around one AtariEnv with frame skip 1.
 
     It talks to the emulator directly: AtariEnv would copy out a screen for every skipped frame.

@@ -87,6 +87,9 @@ class VectorEnv(ABC):
     def reset(self, seed: int | None) -> tuple[np.ndarray, np.ndarray | None]:
         """Begin new episodes everywhere; sub-environment i is seeded from (seed, worker index, i).
 
+        None goes on with the random generators as they are (the first time: with a seed of the system's), so that
+        everything after `reset(seed)` can be repeated, later resets included.
+
         Returns:
             Observations `[N, *obs]` and the action mask, bool `[N, A]` or None.
         """
@@ -140,5 +143,13 @@ def describe_error(error: BaseException) -> str:
 
 def describe_action(action: object) -> str:
     """An action's values on one short line."""
-    text = " ".join(str(action.tolist() if isinstance(action, np.ndarray | np.generic) else action).split())
+    text = " ".join(str(_plain(action)).split())
     return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def _plain(action: Any) -> Any:
+    if isinstance(action, dict):
+        return {key: _plain(value) for key, value in action.items()}
+    if isinstance(action, tuple):
+        return tuple(_plain(value) for value in action)
+    return action.tolist() if isinstance(action, np.ndarray | np.generic) else action

@@ -30,16 +30,14 @@ class EnvPoolAdapter:
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self._pool = self._make(0)
-        with warnings.catch_warnings():
-            # Its float32 boxes are declared with float64 bounds, about which gymnasium warns.
-            warnings.simplefilter("ignore", UserWarning)
-            self.single_observation_space = self._pool.observation_space
-            self.single_action_space = self._pool.action_space
+        self.single_observation_space = self._pool.observation_space
+        self.single_action_space = self._pool.action_space
 
-    def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None) -> tuple[Any, dict[str, Any]]:
         """Begin everywhere; sub-environment i gets `seed + i` from envpool."""
-        self._pool.close()
-        self._pool = self._make(seed)
+        if seed is not None:
+            self._pool.close()
+            self._pool = self._make(seed)
         observations, _ = self._pool.reset()
         return observations, {}
 
@@ -55,7 +53,12 @@ class EnvPoolAdapter:
     def _make(self, seed: int) -> Any:
         import envpool
 
-        return envpool.make(self._env_id, env_type="gymnasium", num_envs=self.num_envs, seed=seed, **self._kwargs)
+        with warnings.catch_warnings():
+            # Its float32 boxes are declared with float64 bounds, about which gymnasium warns when they are first used.
+            warnings.simplefilter("ignore", UserWarning)
+            pool = envpool.make(self._env_id, env_type="gymnasium", num_envs=self.num_envs, seed=seed, **self._kwargs)
+            _ = pool.observation_space, pool.action_space
+        return pool
 
 
 def make_envpool(spec: EnvironmentSpec, num_envs: int, threads: int) -> EnvPoolAdapter:

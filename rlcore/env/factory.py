@@ -11,7 +11,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode
 
-from rlcore.env.atari import atari_single_maker, atari_vector_maker, episode_limit, is_atari
+from rlcore.env.atari import atari_single_maker, atari_vector_maker, episode_limit, is_atari, silence_emulator
 from rlcore.env.base import VectorEnv
 from rlcore.env.envpool_env import make_envpool
 from rlcore.env.native import NativeVectorEnv
@@ -65,6 +65,8 @@ def single_env_maker(spec: EnvironmentSpec) -> Callable[[], gymnasium.Env]:
     if spec.wrappers == "atari":
         make_atari = atari_single_maker(spec, gym_spec)
         return lambda: _checked(spec, make_atari)
+    if is_atari(gym_spec):
+        silence_emulator()
     limit = {} if spec.max_episode_steps is None else {"max_episode_steps": spec.max_episode_steps}
     # The passive checker repeats on every step what our loop checks once per episode.
     return lambda: _checked(spec, lambda: gymnasium.make(gym_spec, disable_env_checker=True, **limit, **spec.kwargs))

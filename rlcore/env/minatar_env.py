@@ -1,14 +1,13 @@
 """MinAtar's games under their usual Gymnasium ids, MinAtar/Breakout-v0 (6 actions) and -v1 (those the game uses).
 
-Why not `minatar.gym`: importing it configures the root logger when seaborn is missing, and it offers no state.
+Why not `minatar.gym`: it offers no state, and see `_load_game_class`.
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
 from typing import Any
 
 import gymnasium
@@ -29,7 +28,7 @@ def register_minatar() -> None:
                 gymnasium.register(env_id, entry_point, kwargs={"game": game, "use_minimal_action_set": minimal})
 
 
-class MinAtarEnv(gymnasium.Env):  # type: ignore[misc]
+class MinAtarEnv(gymnasium.Env):
     """One MinAtar game; observations are bool `[10, 10, C]`, one channel for each kind of object (Young, Tian 2019).
 
     Args:
@@ -49,9 +48,7 @@ class MinAtarEnv(gymnasium.Env):  # type: ignore[misc]
         sticky_action_prob: float = 0.1,
         difficulty_ramping: bool = True,
     ) -> None:
-        with _quiet_root_logger():
-            environment = importlib.import_module("minatar.environment").Environment
-        self.game: Any = environment(game, sticky_action_prob, difficulty_ramping)
+        self.game: Any = _load_game_class()(game, sticky_action_prob, difficulty_ramping)
         self._action_set = self.game.minimal_action_set() if use_minimal_action_set else range(self.game.num_actions())
         self.action_space = spaces.Discrete(len(self._action_set))
         self.observation_space = spaces.Box(0, 1, tuple(self.game.state_shape()), np.bool_)
@@ -112,15 +109,23 @@ def _copy(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-@contextmanager
-def _quiet_root_logger() -> Iterator[None]:
-    # minatar.environment calls logging.warning where seaborn is missing, which would also configure the root logger.
-    root, handler = logging.getLogger(), logging.NullHandler()
-    disabled = root.manager.disable
+def _load_game_class() -> Any:
+    """minatar.environment.Environment, without what the module wants for drawing.
+
+    Importing it the plain way takes a second and 50 MB for matplotlib in every evaluator; and where seaborn is missing
+    it calls logging.warning, which configures the root logger.
+    """
+    if "minatar.environment" in sys.modules:
+        return sys.modules["minatar.environment"].Environment
+    root, handler, disabled = logging.getLogger(), logging.NullHandler(), logging.root.manager.disable
+    hidden = [name for name in ("matplotlib", "seaborn") if name not in sys.modules]
     root.addHandler(handler)
     logging.disable(logging.WARNING)
     try:
-        yield
+        sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: importing it raises ImportError
+        return importlib.import_module("minatar.environment").Environment
     finally:
+        for name in hidden:
+            del sys.modules[name]
         logging.disable(disabled)
         root.removeHandler(handler)

@@ -97,6 +97,7 @@ class MultiAgentVectorEnv:
         self._unseeded = [True] * num_envs
         self._generations = [0] * num_envs
         self._seed = 0
+        self._begun = False
 
     @classmethod
     def make(
@@ -139,13 +140,14 @@ class MultiAgentVectorEnv:
         return {key: slots.env_index for key, slots in self.policies.items()}
 
     def reset(self, seed: int | None) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
-        """Begin new episodes everywhere: observations `[N_p, *obs]` and masks, by policy id.
+        """Begin new episodes everywhere, as VectorEnv.reset: observations `[N_p, *obs]` and masks, by policy id.
 
         Slots of agents that are not there at the start hold zeros; their next rows are invalid.
         """
-        self._seed = fresh_seed() if seed is None else seed
-        self._generations = [0] * self.num_envs
-        self._unseeded = [True] * self.num_envs
+        if seed is not None or not self._begun:
+            self._seed, self._begun = fresh_seed() if seed is None else seed, True
+            self._generations = [0] * self.num_envs
+            self._unseeded = [True] * self.num_envs
         for index in range(self.num_envs):
             self._reset_env(index)
         return {key: (slots.buffers.observations, slots.mask()) for key, slots in self.policies.items()}
@@ -174,7 +176,7 @@ class MultiAgentVectorEnv:
 
     def get_state(self) -> dict[str, Any] | None:
         """As VectorEnv.get_state; None unless the environment defines get_state() and set_state(state) itself."""
-        if any(self._unseeded) or not all(offers_state(env) for env in self._envs):
+        if not all(offers_state(env) for env in self._envs):
             return None
         slots = {
             key: {
@@ -186,7 +188,9 @@ class MultiAgentVectorEnv:
             for key, policy in self.policies.items()
         }
         return {
-            "envs": [env.get_state() for env in self._envs],
+            # One that will be seeded by its next reset has nothing to save.
+            "envs": [None if new else env.get_state() for env, new in zip(self._envs, self._unseeded, strict=True)],
+            "unseeded": list(self._unseeded),
             "slots": slots,
             "elapsed": list(self._elapsed),
             "pending": list(self._pending),
@@ -197,7 +201,8 @@ class MultiAgentVectorEnv:
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from `get_state` in an environment made alike."""
         for env, env_state in zip(self._envs, state["envs"], strict=True):
-            env.set_state(env_state)
+            if env_state is not None:
+                env.set_state(env_state)
         for key, slots in state["slots"].items():
             policy = self.policies[key]
             policy.active[:] = slots["active"]
@@ -206,7 +211,7 @@ class MultiAgentVectorEnv:
             policy.has_action_mask = slots["has_action_mask"]
         self._elapsed, self._pending = list(state["elapsed"]), list(state["pending"])
         self._generations, self._seed = list(state["generations"]), state["seed"]
-        self._unseeded = [False] * self.num_envs
+        self._unseeded, self._begun = list(state["unseeded"]), True
 
     def drain_failures(self) -> list[EnvFailure]:
         """The failures since the last call."""

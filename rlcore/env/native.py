@@ -61,17 +61,19 @@ class NativeVectorEnv(VectorEnv):
         self.has_action_mask = self._keys is not None
         self._mask = np.ones((self.num_envs, mask_size(self.action_space) or 0), np.bool_)
         self._seed = 0
+        self._begun = False
         self._generation = 0
         self._done = np.zeros(self.num_envs, np.bool_)
         self._last = layout.empty(self.num_envs)
         self._restart = False
 
     def reset(self, seed: int | None) -> tuple[np.ndarray, np.ndarray | None]:
-        self._seed = fresh_seed() if seed is None else seed
-        self._generation = 0
+        seeding = seed is not None or not self._begun or self._restart
+        if seed is not None or not self._begun:
+            self._seed, self._generation, self._begun = fresh_seed() if seed is None else seed, 0, True
         self._done = np.zeros(self.num_envs, np.bool_)
         try:
-            observations = self._reset()
+            observations = self._reset(seeding)
         except Exception as error:
             self._fail("reset", None, error)
             observations = self._last
@@ -114,7 +116,8 @@ class NativeVectorEnv(VectorEnv):
         self._last = state["observations"].copy()
         self._mask[...] = state["mask"]
         self.has_action_mask = state["has_action_mask"]
-        self._seed, self._generation, self._restart = state["seed"], state["generation"], False
+        self._seed, self._generation = state["seed"], state["generation"]
+        self._begun, self._restart = True, False
 
     def close(self) -> None:
         self._env.close()
@@ -122,8 +125,11 @@ class NativeVectorEnv(VectorEnv):
     def _env_seed(self, index: int = 0) -> int:
         return derive_seed(self._seed, self._worker_index, index, self._generation)
 
-    def _reset(self) -> np.ndarray:
-        seeds = np.array([self._env_seed(i) for i in range(self.num_envs)]) if self._seed_each else self._env_seed()
+    def _reset(self, seeding: bool) -> np.ndarray:
+        seeds: Any = None
+        if seeding:
+            each = self._seed_each
+            seeds = np.array([self._env_seed(i) for i in range(self.num_envs)]) if each else self._env_seed()
         observations, info = self._env.reset(seed=seeds)
         if self._keys is None and MASK_KEY in info and self._mask.shape[1]:
             self.has_action_mask = True
@@ -169,7 +175,7 @@ class NativeVectorEnv(VectorEnv):
             replacement = self._make()
             self._env.close()
             self._env = replacement
-            self._reset()
+            self._reset(seeding=True)
         except Exception as error:
             self._fail("reset", None, error)
             return self._failed_step()

@@ -52,7 +52,7 @@ def load_factory(env_id: str) -> Callable[..., Any]:
             f"environment.id {env_id!r}: module {module_name} has no callable {name!r}",
             hint=_nearest(name, offered) or "the id is module:factory, where factory(**kwargs) returns a gymnasium.Env",
         )
-    return factory  # type: ignore[no-any-return]
+    return factory
 
 
 def find_spec(env_id: str) -> EnvSpec:

@@ -137,6 +137,7 @@ class SubprocessVectorEnv(VectorEnv):
         self._worker_index = worker_index
         self._step_timeout_s, self._start_timeout_s = step_timeout_s, start_timeout_s
         self._seed = 0
+        self._begun = False
         self._restarts = 0
         count = min(num_envs, available_cores() if num_workers is None else num_workers)
         bounds = [num_envs * i // count for i in range(count + 1)]
@@ -168,8 +169,11 @@ class SubprocessVectorEnv(VectorEnv):
             worker.send(pickle.dumps(self._block))
 
     def reset(self, seed: int | None) -> tuple[np.ndarray, np.ndarray | None]:
-        self._seed = fresh_seed() if seed is None else seed
-        self._ask_all("reset", [self._seed] * len(self._workers))
+        if seed is None and not self._begun:
+            seed = fresh_seed()
+        if seed is not None:
+            self._seed, self._begun = seed, True
+        self._ask_all("reset", [seed] * len(self._workers))
         return self._buffers.observations, self._mask()
 
     def step(self, actions: np.ndarray) -> Step:
@@ -197,7 +201,7 @@ class SubprocessVectorEnv(VectorEnv):
         return None if any(state is None for state in states) else join_states(states)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self._seed = state["seed"]
+        self._seed, self._begun = state["seed"], True
         parts = [worker.part for worker in self._workers]
         self._ask_all("set_state", [slice_state(state, part.first, part.first + part.count) for part in parts])
 

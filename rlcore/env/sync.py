@@ -95,6 +95,7 @@ class SyncVectorEnv(VectorEnv):
         self._unseeded = [True] * num_envs
         self._generations = [0] * num_envs
         self._seed = 0
+        self._begun = False
         # What the loop collects before it goes into the arrays at once.
         self._row_rewards: list[float] = [0.0] * num_envs
         self._row_terminated: list[bool] = [False] * num_envs
@@ -109,13 +110,15 @@ class SyncVectorEnv(VectorEnv):
 
     def begin(self, seed: int, generation: int = 0) -> None:
         """Let every sub-environment begin an episode at its next step, seeded from (seed, its index, generation)."""
+        self._begun = True
         self._seed = seed
         self._generations = [generation] * self.num_envs
         self._pending = [True] * self.num_envs
         self._unseeded = [True] * self.num_envs
 
     def reset(self, seed: int | None) -> tuple[np.ndarray, np.ndarray | None]:
-        self.begin(fresh_seed() if seed is None else seed)
+        if seed is not None or not self._begun:
+            self.begin(fresh_seed() if seed is None else seed)
         for index in range(self.num_envs):
             self._reset_row(index)
         self._pending = list(self._row_truncated)
@@ -142,13 +145,16 @@ class SyncVectorEnv(VectorEnv):
         return self._collect()
 
     def get_state(self) -> dict[str, Any] | None:
-        states = [get_env_state(env) for env in self._envs]
-        if any(state is None for state in states) or any(self._unseeded):
+        # One that will be seeded by its next reset has nothing to save.
+        fresh = self._unseeded
+        states = [None if new else get_env_state(env) for env, new in zip(self._envs, fresh, strict=True)]
+        if any(state is None and not new for state, new in zip(states, fresh, strict=True)):
             return None
         return {
             "envs": states,
             "elapsed": self._elapsed.copy(),
             "pending": np.array(self._pending),
+            "unseeded": np.array(fresh),
             "generations": list(self._generations),
             "seed": self._seed,
             "observations": self.buffers.observations.copy(),
@@ -158,12 +164,13 @@ class SyncVectorEnv(VectorEnv):
 
     def set_state(self, state: dict[str, Any]) -> None:
         for env, env_state in zip(self._envs, state["envs"], strict=True):
-            set_env_state(env, env_state)
+            if env_state is not None:
+                set_env_state(env, env_state)
         self._elapsed[:] = state["elapsed"]
         self._pending = state["pending"].tolist()
-        self._unseeded = [False] * self.num_envs
+        self._unseeded = state["unseeded"].tolist()
         self._generations = list(state["generations"])
-        self._seed = state["seed"]
+        self._seed, self._begun = state["seed"], True
         self.buffers.observations[...] = state["observations"]
         self.buffers.mask[...] = state["mask"]
         self._set_has_mask(state["has_action_mask"])

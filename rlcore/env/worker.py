@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # The whole of a step's request; everything else is a pickled (name, argument).
 STEP = b"s"
 # How long a worker may still close its environments after its parent is gone.
-GRACE_S = 5.0
+GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)

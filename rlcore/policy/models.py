@@ -241,7 +241,13 @@ def _custom_module(spec: ModelSpec, space: gym.spaces.Box, distribution: ActionD
         cls = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
         raise UserError(f"{where}: {error}", hint="it must be module:Class, importable from here") from error
-    module = cls(space, distribution.input_size, **spec.custom_kwargs)
+    try:
+        module = cls(space, distribution.input_size, **spec.custom_kwargs)
+    except Exception as error:
+        raise UserError(
+            f"{where}: cannot be made: {type(error).__name__}: {error}",
+            hint="it is called as Class(observation_space, num_outputs, **spec.model.customKwargs)",
+        ) from error
     if not isinstance(module, nn.Module):
         raise UserError(f"{where}: made a {type(module).__name__}, not a torch.nn.Module")
     if any(True for _ in module.buffers()):

@@ -9,7 +9,9 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from rlcore.env.actions import ActionLayout, action_leaves, mask_size
+from rlcore.env.base import VectorEnv
 from rlcore.env.masks import split_mask_space, write_mask
+from rlcore.env.native import NativeVectorEnv
 from rlcore.env.observations import ObservationLayout, image_layout
 from rlcore.env.sync import SyncVectorEnv
 from rlcore.errors import UnsupportedError
@@ -244,7 +246,15 @@ def test_a_mask_in_info_is_found_by_the_first_reset() -> None:
     check_masked_episode(env)
 
 
-def check_masked_episode(env: SyncVectorEnv) -> None:
+@pytest.mark.parametrize("style", ["dict", "info"])
+def test_masks_of_a_native_vector_environment_are_found_too(style: str) -> None:
+    def make() -> gym.vector.VectorEnv:
+        return gym.vector.SyncVectorEnv([lambda: MaskedEnv(style)] * 2)
+
+    check_masked_episode(NativeVectorEnv(make))
+
+
+def check_masked_episode(env: VectorEnv) -> None:
     observations, mask = env.reset(0)
     assert env.has_action_mask
     for t in range(4):

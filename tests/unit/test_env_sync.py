@@ -58,7 +58,9 @@ def test_a_time_limit_truncates_and_counts_each_episode_on_its_own(wrapped: bool
     env = SyncVectorEnv(make, 2, max_episode_steps=None if wrapped else 3)
     env.reset(0)
     results = [step(env, *actions) for actions in ((GO, GO), (GO, TERMINATE), (TERMINATE, GO), (GO, GO), (GO, GO))]
-    assert [result.truncated.tolist() for result in results] == [[False, False]] * 2 + [[True, False]] + [[False] * 2] * 2
+    assert [result.truncated.tolist() for result in results] == [[False, False]] * 2 + [[True, False]] + [
+        [False] * 2
+    ] * 2
     assert [result.terminated.tolist() for result in results][2] == [True, False]
     assert step(env, GO, GO).truncated.tolist() == [False, True]
 

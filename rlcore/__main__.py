@@ -1,0 +1,6 @@
+"""`python -m rlcore` is `rlcore`."""
+
+from rlcore.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""RLJobs for tests, and environments that behave in one way each."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rlcore.api import RLJob
+from rlcore.driver.build import evaluator_config
+from rlcore.driver.plan import Machine, make_plan
+from rlcore.evaluation.config import EvaluatorConfig
+
+
+def make_job(name: str = "test", **spec: Any) -> RLJob:
+    """A small PPO job on CartPole; keyword arguments are fields of spec, in the manifest's spelling."""
+    fields = {
+        "algorithm": "PPO",
+        "environment": {"id": "CartPole-v1"},
+        "stop": {"timesteps": 4000},
+        "seed": 0,
+        "config": {"trainBatchSize": 512, "minibatchSize": 128, "numEpochs": 2},
+        "evaluators": {"envsPerEvaluator": 4, "pools": [{"name": "pool", "minReplicas": 0, "maxReplicas": 2}]},
+        **spec,
+    }
+    return RLJob.model_validate(
+        {"apiVersion": "rlcore.io/v1alpha1", "kind": "RLJob", "metadata": {"name": name}, "spec": fields}
+    )
+
+
+def pools(evaluators: int, envs: int = 4) -> dict[str, Any]:
+    """spec.evaluators with so many evaluators of one core each."""
+    pool = {"name": "pool", "minReplicas": evaluators, "maxReplicas": max(1, evaluators)}
+    return {"envsPerEvaluator": envs, "pools": [pool]}
+
+
+def make_evaluator_config(**spec: Any) -> EvaluatorConfig:
+    """What a job's evaluators are made from."""
+    job = make_job(**spec)
+    return evaluator_config(job.spec, make_plan(job.spec, Machine(cores=2, gpus=0)), seed=0)
+
+
+class CountingEnv(gym.Env):
+    """Observes the timestep; pays 1 a step; ends by itself after `length` steps, or is cut off after `limit`."""
+
+    def __init__(self, length: int = 5, limit: int = 1000) -> None:
+        self.observation_space = gym.spaces.Box(0, np.inf, (1,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self.length, self.limit = length, limit
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.array([0.0], np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return np.array([self.t], np.float32), 1.0, self.t >= self.length, self.t >= self.limit, {}
+
+
+class MemoryEnv(gym.Env):
+    """Shows a bit at the first step only and pays for repeating it at the last: no policy without memory can know it."""
+
+    def __init__(self, length: int = 4) -> None:
+        self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t, self.bit = 0, int(self.np_random.integers(2))
+        return np.array([2 * self.bit - 1, 0], np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        last = self.t >= self.length
+        reward = (1.0 if action == self.bit else -1.0) if last else 0.0
+        return np.array([0, self.t / self.length], np.float32), reward, last, False, {}
+
+
+class MaskedEnv(gym.Env):
+    """Allows one or two of four actions, tells which in its observation, and raises for any other; pays for the larger."""
+
+    def __init__(self) -> None:
+        self.observation_space = gym.spaces.Dict(
+            {"observation": gym.spaces.Box(0, 1, (2,), np.float32), "action_mask": gym.spaces.MultiBinary(4)}
+        )
+        self.action_space = gym.spaces.Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        return self._observe(), {}
+
+    def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        if not self.mask[action]:
+            raise ValueError(f"action {action} is not allowed by {self.mask}")
+        self.t += 1
+        reward = float(action == np.flatnonzero(self.mask).max())
+        return self._observe(), reward, False, self.t >= 10, {}
+
+    def _observe(self) -> dict[str, Any]:
+        self.mask = np.zeros(4, np.int8)
+        self.mask[self.np_random.choice(4, 2, replace=False)] = 1
+        return {"observation": self.np_random.random(2, dtype=np.float32), "action_mask": self.mask.copy()}
+
+
+class PoisonedEnv(CountingEnv):
+    """Gives NaN in observations or rewards from one timestep on."""
+
+    def __init__(self, what: str = "reward", after: int = 40) -> None:
+        super().__init__(length=10_000)
+        self.what, self.after = what, after
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self.t >= self.after:
+            reward = np.nan if self.what == "reward" else reward
+            observation = observation * (np.nan if self.what == "observation" else 1)
+        return observation, reward, terminated, truncated, info
+
+
+class FailingEnv(CountingEnv):
+    """Raises at the tenth step of each episode."""
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if self.t >= 9:
+            raise RuntimeError("the simulator crashed")
+        return super().step(action)
+
+
+class DeadlyEnv(CountingEnv):
+    """Takes its process with it at the tenth step, as running out of memory would."""
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if self.t >= 3:
+            os._exit(1)
+        return super().step(action)
+
+
+class TwoAgents:
+    """PettingZoo's parallel interface: two agents see a bit, each is paid for its own answer; one wants the opposite."""
+
+    possible_agents = ("same", "other")
+
+    def __init__(self, length: int = 10) -> None:
+        self.length = length
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> gym.Space:
+        return gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def action_space(self, agent: str) -> gym.Space:
+        return gym.spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        if seed is not None or not hasattr(self, "rng"):
+            self.rng = np.random.default_rng(seed)
+        self.agents, self.t = list(self.possible_agents), 0
+        return self._observe(), {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, int]) -> tuple[dict[str, Any], ...]:
+        self.t += 1
+        wanted = {"same": self.bit, "other": 1 - self.bit}
+        rewards = {agent: float(actions[agent] == wanted[agent]) for agent in self.agents}
+        over = self.t >= self.length
+        flags = {agent: over for agent in self.agents}
+        no = dict.fromkeys(self.agents, False)
+        infos: dict[str, Any] = {agent: {} for agent in self.agents}
+        observations = self._observe()
+        if over:
+            self.agents = []
+        return observations, rewards, no, flags, infos
+
+    def close(self) -> None:
+        self.agents = []
+
+    def _observe(self) -> dict[str, Any]:
+        self.bit = int(self.rng.integers(2))
+        return {agent: np.array([2 * self.bit - 1], np.float32) for agent in self.possible_agents}
+
+
+def own_policy(agent: str) -> str:
+    """Each agent its own policy."""
+    return agent
+
+
+def one_policy(agent: str) -> str:
+    """All agents one policy."""
+    return "shared"
