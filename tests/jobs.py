@@ -61,7 +61,7 @@ class CountingEnv(gym.Env):
 
 
 class MemoryEnv(gym.Env):
-    """Shows a bit at the first step only and pays for repeating it at the last: no policy without memory can know it."""
+    """Shows a bit at the first step only and pays for repeating it at the last: only memory can know it."""
 
     def __init__(self, length: int = 4) -> None:
         self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
@@ -81,7 +81,7 @@ class MemoryEnv(gym.Env):
 
 
 class MaskedEnv(gym.Env):
-    """Allows one or two of four actions, tells which in its observation, and raises for any other; pays for the larger."""
+    """Allows two of four actions, tells which in its observation, raises for others; pays for the larger."""
 
     def __init__(self) -> None:
         self.observation_space = gym.spaces.Dict(
@@ -141,7 +141,7 @@ class DeadlyEnv(CountingEnv):
 
 
 class TwoAgents:
-    """PettingZoo's parallel interface: two agents see a bit, each is paid for its own answer; one wants the opposite."""
+    """PettingZoo's parallel interface: two agents see a bit; one is paid for the same, one for the other."""
 
     possible_agents = ("same", "other")
 
@@ -166,7 +166,7 @@ class TwoAgents:
         wanted = {"same": self.bit, "other": 1 - self.bit}
         rewards = {agent: float(actions[agent] == wanted[agent]) for agent in self.agents}
         over = self.t >= self.length
-        flags = {agent: over for agent in self.agents}
+        flags = dict.fromkeys(self.agents, over)
         no = dict.fromkeys(self.agents, False)
         infos: dict[str, Any] = {agent: {} for agent in self.agents}
         observations = self._observe()

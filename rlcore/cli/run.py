@@ -18,10 +18,21 @@ if TYPE_CHECKING:
 @click.option("--in-process", is_flag=True, help="No Ray: everything in this process, for a debugger.")
 @click.option("--fresh", is_flag=True, help="Start over; the earlier run is moved aside, never deleted.")
 @click.option("--strict", is_flag=True, help="Fail where this machine lacks what the manifest asks for.")
-@click.option("--runs", "root", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
-              help="Directory that run directories are made in.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one",
-              help="Port of the metrics and status endpoint.")
+@click.option(
+    "--runs",
+    "root",
+    type=click.Path(path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="Directory that run directories are made in.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default="a free one",
+    help="Port of the metrics and status endpoint.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address that the endpoint binds to.")
 @click.pass_context
 def run(
@@ -39,7 +50,7 @@ def run(
     from rlcore.driver.run import RunOptions, run_job
     from rlcore.metrics.progress import Progress
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", force=True)
     display = Progress(job.metadata.name, job.spec.stop)
     options = RunOptions(root=root, in_process=in_process, fresh=fresh, strict=strict, port=port, host=host)
     report = run_job(job, options, display)

@@ -46,7 +46,7 @@ def ray_session(*, cores: int) -> Iterator[None]:
 
 
 def quiet() -> None:
-    """Keeps Ray from reporting usage to the internet and from printing notices about itself; call it before ray.init."""
+    """Keeps Ray from reporting usage to the internet and from printing notices; call it before ray.init."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     logging.getLogger("ray").setLevel(logging.ERROR)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.learning.gate import Trial, assert_two_of_three, load_example, trials
 from tests.jobs import make_job, pools
+from tests.learning.gate import Trial, assert_two_of_three, load_example, trials
 
 pytestmark = pytest.mark.timeout(1500)
 

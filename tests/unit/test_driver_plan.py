@@ -58,7 +58,7 @@ def test_which_devices_learn(gpus, machine, devices, noted):
 
 
 def test_strict_makes_a_note_an_error():
-    with pytest.raises(UserError, match="1 GPUs asked for, 0 found: learning on the CPU(.|\n)*--strict"):
+    with pytest.raises(UserError, match=r"1 GPUs asked for, 0 found: learning on the CPU(.|\n)*--strict"):
         plan(learner={"gpus": 1}, strict=True)
 
 
@@ -96,10 +96,18 @@ NOTHING = {"timesteps": 0, "iterations": 0, "episode_reward_mean": None, "elapse
         ({"timesteps": 10}, {"timesteps": 10}, "10 timesteps are done, of 10"),
         ({"iterations": 3}, {"iterations": 3}, "3 iterations are done, of 3"),
         ({"episodeReward": -200}, {}, None),
-        ({"episodeReward": -200}, {"episode_reward_mean": -199.5}, "mean episode reward -199.5 reached the goal of -200"),
+        (
+            {"episodeReward": -200},
+            {"episode_reward_mean": -199.5},
+            "mean episode reward -199.5 reached the goal of -200",
+        ),
         ({"wallClock": "1m"}, {"elapsed_s": 59.9}, None),
         ({"wallClock": "1m"}, {"elapsed_s": 60.0}, "60 s of training are over, of 60 s"),
-        ({"timesteps": 10, "episodeReward": 5}, {"timesteps": 10, "episode_reward_mean": 6.0}, "mean episode reward 6.0"),
+        (
+            {"timesteps": 10, "episodeReward": 5},
+            {"timesteps": 10, "episode_reward_mean": 6.0},
+            "mean episode reward 6.0",
+        ),
     ],
 )
 def test_when_training_is_over(stop, progress, reason):
@@ -136,5 +144,9 @@ def test_an_earlier_run_is_moved_aside_and_never_lost(tmp_path):
 def test_identity_tells_jobs_apart_and_ignores_what_may_change():
     job = make_job()
     assert identity(job) == identity(make_job("other", stop={"timesteps": 99}, config={"learningRate": 0.5}))
-    for change in ({"environment": {"id": "Acrobot-v1"}}, {"model": {"hiddens": [32]}}, {"config": {"observationFilter": "meanStd"}}):
+    for change in (
+        {"environment": {"id": "Acrobot-v1"}},
+        {"model": {"hiddens": [32]}},
+        {"config": {"observationFilter": "meanStd"}},
+    ):
         assert identity(job) != identity(make_job(**change))

@@ -147,9 +147,7 @@ def test_two_towers_make_the_gradient_of_one():
     for learner in (one, two):
         # one minibatch of everything, so that the order of rows does not matter
         learner.update([batch], num_epochs=3, minibatch_size=100_000)
-    np.testing.assert_allclose(
-        one.get_weights()[DEFAULT_POLICY], two.get_weights()[DEFAULT_POLICY], atol=2e-6
-    )
+    np.testing.assert_allclose(one.get_weights()[DEFAULT_POLICY], two.get_weights()[DEFAULT_POLICY], atol=2e-6)
     towers = two._towers[DEFAULT_POLICY]
     np.testing.assert_array_equal(towers[0].get_weights(), towers[1].get_weights())
 
@@ -184,7 +182,9 @@ def test_advantages_are_normalized_over_real_timesteps_only():
 def test_a_loss_that_is_not_finite_stops_with_a_hint():
     learner, batch = make_learner(["cpu"])
     batch.policy_batches[DEFAULT_POLICY]["value_targets"][:] = 1e30
-    with pytest.raises(NonFiniteError, match=r"policy default gave values that are not finite: value_loss(.|\n)*learningRate"):
+    with pytest.raises(
+        NonFiniteError, match=r"policy default gave values that are not finite: value_loss(.|\n)*learningRate"
+    ):
         learner.update([batch], num_epochs=1, minibatch_size=64)
 
 
@@ -266,8 +266,8 @@ def test_a_lost_evaluator_is_replaced_and_training_goes_on(start, local_ray):
 
 
 def test_an_evaluator_that_dies_again_and_again_is_an_error(start, local_ray):
+    optimizer = start(use_ray=True, evaluators=pools(1), environment={"id": "tests.jobs:DeadlyEnv"})
     with pytest.raises(UserError, match=r"evaluator \d died .* times in a row"):
-        optimizer = start(use_ray=True, evaluators=pools(1), environment={"id": "tests.jobs:DeadlyEnv"})
         optimizer.step()
 
 

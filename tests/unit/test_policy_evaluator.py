@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from rlcore.api import EnvironmentSpec
 from rlcore.env.normalize import MeanStdFilter
 from rlcore.errors import EnvironmentFailure, NonFiniteError, UserError
 from rlcore.evaluation.policy_evaluator import PolicyEvaluator, evaluator_for
@@ -34,7 +33,9 @@ def default(batch: MultiAgentBatch):
 
 
 def test_a_fragment_has_steps_times_environments_less_resets(make):
-    evaluator = make(environment=counting(length=5), config={"fragmentLength": 12, "trainBatchSize": 48, "minibatchSize": 8})
+    evaluator = make(
+        environment=counting(length=5), config={"fragmentLength": 12, "trainBatchSize": 48, "minibatchSize": 8}
+    )
     batch = evaluator.sample()
     # every slot: 5 transitions, a reset, 5 transitions, a reset
     assert batch.count == default(batch).count == 4 * 10
@@ -90,7 +91,9 @@ def test_an_environment_without_end_is_an_error_in_episode_mode(make, monkeypatc
 
 
 def test_info_tells_the_driver_what_it_needs(make):
-    evaluator = make(environment=counting(length=5), config={"fragmentLength": 12, "trainBatchSize": 48, "minibatchSize": 8})
+    evaluator = make(
+        environment=counting(length=5), config={"fragmentLength": 12, "trainBatchSize": 48, "minibatchSize": 8}
+    )
     _, info = evaluator.sample_with_info()
     assert info.timesteps == info.env_steps == 40
     assert [e.episode_return for e in info.episodes[DEFAULT_POLICY]] == [5.0] * 8
@@ -137,7 +140,10 @@ def test_a_restored_evaluator_samples_the_same_as_the_original(make, spec):
 
 
 def test_an_environment_without_state_begins_anew_and_says_what_that_costs(make):
-    spec = {"environment": counting(length=100), "config": {"fragmentLength": 12, "trainBatchSize": 48, "minibatchSize": 8}}
+    spec = {
+        "environment": counting(length=100),
+        "config": {"fragmentLength": 12, "trainBatchSize": 48, "minibatchSize": 8},
+    }
     one, two = make(**spec), make(**spec)
     one.sample()
     assert two.restore(one.save()) == 4 * 12
@@ -167,7 +173,9 @@ def test_action_masks_reach_the_policy_and_the_batch(make):
     assert evaluator.failures_total == 0
 
 
-@pytest.mark.parametrize(("mapping", "counts"), [("own_policy", {"same": 80, "other": 80}), ("one_policy", {"shared": 160})])
+@pytest.mark.parametrize(
+    ("mapping", "counts"), [("own_policy", {"same": 80, "other": 80}), ("one_policy", {"shared": 160})]
+)
 def test_agents_are_mapped_to_policies(make, mapping, counts):
     evaluator = make(
         environment={"id": "tests.jobs:TwoAgents"},
@@ -201,7 +209,9 @@ def test_a_mapping_to_no_policy_is_named():
 @pytest.mark.parametrize("what", ["reward", "observation"])
 def test_nan_is_found_and_placed(make, what):
     evaluator = make(environment={"id": "tests.jobs:PoisonedEnv", "kwargs": {"what": what, "after": 20}})
-    with pytest.raises(NonFiniteError, match=rf"gave a {what} that is not finite: \[?nan\]? .*evaluator 0, slot 0, step (19|20)"):
+    with pytest.raises(
+        NonFiniteError, match=rf"gave a {what} that is not finite: \[?nan\]? .*evaluator 0, slot 0, step (19|20)"
+    ):
         evaluator.sample()
 
 
@@ -212,7 +222,9 @@ def test_failing_environments_are_replaced_up_to_a_limit(make):
     assert batch.count == 4 * 18
     assert len(info.failures) == 8
     assert "the simulator crashed" in str(info.failures[0])
-    with pytest.raises(EnvironmentFailure, match=r"failed 16 times on evaluator 0, more than .*maxFailures 9; .*seed \d+"):
+    with pytest.raises(
+        EnvironmentFailure, match=r"failed 16 times on evaluator 0, more than .*maxFailures 9; .*seed \d+"
+    ):
         evaluator.sample()
 
 

@@ -1,0 +1,108 @@
+"""Runs a benchmark's rows in turn (A B C A B C ...) and puts what came out into a plain record."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import in_words, middle, one_after_the_other, ratio
+from benchmarks.installation import InstallationError, peer_python
+from benchmarks.machine import describe_machine, load_average
+from benchmarks.model import Benchmark, Row, Target
+from benchmarks.process import WorkerError, run_worker
+
+Say = Callable[[str], None]
+Record = dict[str, Any]
+
+
+def run_benchmark(benchmark: Benchmark, rounds: int, *, quick: bool, say: Say) -> Record:
+    """Runs every row `rounds` times and returns the record: JSON, see `docs/benchmarks.md`."""
+    say(f"{benchmark.title} ({benchmark.unit}, {rounds} rounds)")
+    load_before = load_average()
+    measured = {row.key: _empty(row) for row in benchmark.rows}
+    pythons = {row.key: _python(row, measured[row.key], say) for row in benchmark.rows}
+    started = time.monotonic()
+    for number in range(1, rounds + 1):
+        for row in benchmark.rows:
+            python = pythons[row.key]
+            _measure(row, python, measured[row.key], quick=quick) if python else measured[row.key]["values"].append(None)
+            last = measured[row.key]["values"][-1]
+            told = in_words(last, benchmark.unit) if last is not None else f"failed: {measured[row.key]['error']}"
+            say(f"  round {number}/{rounds}  {time.monotonic() - started:5.0f} s  {row.label}: {told}")
+    return {
+        "benchmark": benchmark.name,
+        "title": benchmark.title,
+        "unit": benchmark.unit,
+        "conditions": benchmark.conditions,
+        "quick": quick,
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": describe_machine(),
+        "load_average": [load_before, load_average()],
+        **summarize(benchmark, measured),
+    }
+
+
+def summarize(benchmark: Benchmark, measured: dict[str, Record]) -> Record:
+    """Adds computed limits, medians, ratios and the verdict on each target to the measured rows."""
+    rows = {key: dict(row) for key, row in measured.items()}
+    for limit in benchmark.computed:
+        values = one_after_the_other([rows[part]["values"] for part in limit.parts])
+        rows[limit.key] = {"label": limit.label, "kind": "limit", "values": values, "against": limit.against}
+    for key, row in rows.items():
+        row["median"] = middle(row["values"])
+        row["ratio"] = None if row["kind"] == "ours" else ratio(rows[row["against"]]["values"], row["values"])
+        row["key"] = key
+    verdicts = [judge(target, rows, benchmark.unit) for target in benchmark.targets]
+    return {"rows": list(rows.values()), "targets": verdicts}
+
+
+def judge(target: Target, rows: dict[str, Record], unit: str) -> Record:
+    """Whether a target is met: its sentence, the figure, and true, false, or None where nothing was measured."""
+    row = rows[target.row]
+    value = row["median"] if target.of is None else ratio(row["values"], rows[target.of]["values"])
+    side = "at most" if target.at_most else "at least"
+    if target.of is None:
+        text = f"{row['label']}: {side} {in_words(target.bound, unit)}"
+    else:
+        text = f"{row['label']}: {side} {target.bound:g} times {rows[target.of]['label']}"
+    met = None if value is None else (value <= target.bound if target.at_most else value >= target.bound)
+    return {"text": text, "value": value, "met": met, "ratio": target.of is not None}
+
+
+def _empty(row: Row) -> Record:
+    return {
+        "label": row.label,
+        "kind": row.kind,
+        "cores": row.cores,
+        "threads": row.threads,
+        "against": row.against,
+        "values": [],
+        "details": [],
+        "error": None,
+    }
+
+
+def _python(row: Row, record: Record, say: Say) -> Path | None:
+    """The interpreter that runs a row; None where its peer cannot be installed, which the record then says."""
+    if row.peer is None:
+        return Path(sys.executable)
+    try:
+        return peer_python(row.peer)
+    except InstallationError as error:
+        record["error"] = f"cannot be installed: {error}"
+        say(f"  {row.label} {record['error']}")
+        return None
+
+
+def _measure(row: Row, python: Path, record: Record, *, quick: bool) -> None:
+    try:
+        value, details = run_worker(row, python, quick=quick)
+    except WorkerError as error:
+        record["error"] = str(error)
+        record["values"].append(None)
+        return
+    record["values"].append(value)
+    record["details"].append(details)

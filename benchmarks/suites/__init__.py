@@ -1,0 +1,19 @@
+"""The benchmarks, in the order in which they are run and shown."""
+
+from benchmarks.model import Benchmark
+from benchmarks.suites.command_line import COMMAND_LINE
+from benchmarks.suites.compression import COMPRESSION
+from benchmarks.suites.ppo import PPO_CARTPOLE
+from benchmarks.suites.sampling import SAMPLING_CARTPOLE, SAMPLING_PENDULUM, SAMPLING_PONG
+
+BENCHMARKS: dict[str, Benchmark] = {
+    benchmark.name: benchmark
+    for benchmark in (
+        SAMPLING_CARTPOLE,
+        SAMPLING_PENDULUM,
+        SAMPLING_PONG,
+        PPO_CARTPOLE,
+        COMPRESSION,
+        COMMAND_LINE,
+    )
+}
