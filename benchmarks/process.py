@@ -59,7 +59,9 @@ def worker_environment(threads: int) -> dict[str, str]:
     fixed = dict.fromkeys(THREAD_VARIABLES, str(threads))
     quiet = {"PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": "", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
     scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {**os.environ, **fixed, **quiet, "PYTHONPATH": str(ROOT), "PATH": scripts}
+    # Compiled modules are kept, as on any ordinary machine: some containers turn that off, and then start-up compiles.
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, **fixed, **quiet, "PYTHONPATH": str(ROOT), "PATH": scripts}
 
 
 def _pin(cores: int) -> Callable[[], None] | None:

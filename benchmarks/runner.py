@@ -27,10 +27,10 @@ def run_benchmark(benchmark: Benchmark, rounds: int, *, quick: bool, say: Say) -
     started = time.monotonic()
     for number in range(1, rounds + 1):
         for row in benchmark.rows:
-            python = pythons[row.key]
-            _measure(row, python, measured[row.key], quick=quick) if python else measured[row.key]["values"].append(None)
-            last = measured[row.key]["values"][-1]
-            told = in_words(last, benchmark.unit) if last is not None else f"failed: {measured[row.key]['error']}"
+            record = measured[row.key]
+            _measure(row, pythons[row.key], record, quick=quick)
+            last = record["values"][-1]
+            told = in_words(last, benchmark.unit) if last is not None else f"failed: {record['error']}"
             say(f"  round {number}/{rounds}  {time.monotonic() - started:5.0f} s  {row.label}: {told}")
     return {
         "benchmark": benchmark.name,
@@ -97,7 +97,11 @@ def _python(row: Row, record: Record, say: Say) -> Path | None:
         return None
 
 
-def _measure(row: Row, python: Path, record: Record, *, quick: bool) -> None:
+def _measure(row: Row, python: Path | None, record: Record, *, quick: bool) -> None:
+    """Adds one round's figure to a record; None, and the reason, where there is none."""
+    if python is None:
+        record["values"].append(None)
+        return
     try:
         value, details = run_worker(row, python, quick=quick)
     except WorkerError as error:

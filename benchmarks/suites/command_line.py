@@ -10,10 +10,15 @@ COMMAND_LINE = Benchmark(
     "worker refuses to give a figure if one does.",
     rows=(
         Row("ours", "rlcore --help", "ours", "start_command", {"command": ["--help"]}),
-        Row("validate", "rlcore validate examples/cartpole-ppo.yaml", "ours", "start_command",
-            {"command": ["validate", "examples/cartpole-ppo.yaml"]}),
+        Row(
+            "validate",
+            "rlcore validate examples/cartpole-ppo.yaml",
+            "ours",
+            "start_command",
+            {"command": ["validate", "examples/cartpole-ppo.yaml"]},
+        ),
         Row("python", "python -c pass", "limit", "start_command", {"command": None}),
-    ),  # fmt: skip
+    ),
     targets=(Target("ours", 0.5, at_most=True), Target("validate", 1.0, at_most=True)),
     fewest_rounds=5,
 )

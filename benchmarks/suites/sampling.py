@@ -42,15 +42,43 @@ SAMPLING_PENDULUM = Benchmark(
     conditions="64 environments, a 64x64 tanh network with continuous actions, fragments of 128 steps, one core and "
     "one thread each. The limits step with random actions drawn beforehand and use no network.",
     rows=(
-        _row("ours-sync", "PolicyEvaluator, vectorization: sync", "ours", "sample_rlcore",
-             environment={**_PENDULUM, "vectorization": "sync"}, envs=64),
-        _row("sync", "gymnasium SyncVectorEnv alone", "limit", "step_env", against="ours-sync",
-             id="Pendulum-v1", envs=64, vectorization="sync"),
-        _row("ours-envpool", "PolicyEvaluator, vectorization: envpool", "ours", "sample_rlcore",
-             environment={**_PENDULUM, "vectorization": "envpool"}, envs=64),
-        _row("envpool", "envpool alone", "limit", "step_env", against="ours-envpool",
-             id="Pendulum-v1", envs=64, vectorization="envpool"),
-    ),  # fmt: skip
+        _row(
+            "ours-sync",
+            "PolicyEvaluator, vectorization: sync",
+            "ours",
+            "sample_rlcore",
+            environment={**_PENDULUM, "vectorization": "sync"},
+            envs=64,
+        ),
+        _row(
+            "sync",
+            "gymnasium SyncVectorEnv alone",
+            "limit",
+            "step_env",
+            against="ours-sync",
+            id="Pendulum-v1",
+            envs=64,
+            vectorization="sync",
+        ),
+        _row(
+            "ours-envpool",
+            "PolicyEvaluator, vectorization: envpool",
+            "ours",
+            "sample_rlcore",
+            environment={**_PENDULUM, "vectorization": "envpool"},
+            envs=64,
+        ),
+        _row(
+            "envpool",
+            "envpool alone",
+            "limit",
+            "step_env",
+            against="ours-envpool",
+            id="Pendulum-v1",
+            envs=64,
+            vectorization="envpool",
+        ),
+    ),
     targets=(Target("ours-sync", 0.75, of="sync"), Target("ours-envpool", 60_000)),
 )
 
@@ -65,10 +93,17 @@ SAMPLING_PONG = Benchmark(
     "inference mode, from 8-bit frames to logits and value.",
     rows=(
         _row("ours", "PolicyEvaluator", "ours", "sample_rlcore", environment=_PONG, envs=16, fragment=32),
-        _row("env", "vector environment alone, random actions", "limit", "step_env", id="pong", envs=16,
-             vectorization="atari"),
+        _row(
+            "env",
+            "vector environment alone, random actions",
+            "limit",
+            "step_env",
+            id="pong",
+            envs=16,
+            vectorization="atari",
+        ),
         _row("network", "network alone, torch", "limit", "infer_convolutions", envs=16, outputs=6),
-    ),  # fmt: skip
+    ),
     computed=(OneAfterTheOther("both", "environment and network, one after the other", ("env", "network")),),
     targets=(Target("ours", 0.85, of="both"),),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from benchmarks.worker import arguments, rate, report
@@ -14,8 +16,8 @@ def main() -> None:
     asked = arguments()
     rng = np.random.default_rng(1)
     widths = [asked["inputs"], HIDDEN, HIDDEN, asked["outputs"]]
-    layers = [(rng.normal(0, 0.3, shape).astype(np.float32), np.zeros(shape[1], np.float32))
-              for shape in zip(widths, widths[1:], strict=False)]  # fmt: skip
+    shapes = itertools.pairwise(widths)
+    layers = [(rng.normal(0, 0.3, shape).astype(np.float32), np.zeros(shape[1], np.float32)) for shape in shapes]
     observations = rng.normal(size=(asked["envs"], asked["inputs"])).astype(np.float32)
     noise = rng.gumbel(size=(asked["envs"], asked["outputs"])).astype(np.float32)
 

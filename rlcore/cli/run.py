@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,9 @@ def run(
     from rlcore.api import load_job
 
     job = load_job(manifest)
+    # Evaluators share these cores: a learner thread that spins at a barrier would keep one of them from its work. It
+    # must be said before torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Heavy imports only for a manifest that is valid: its mistakes are shown in half a second.
     from rlcore.driver.run import RunOptions, run_job
     from rlcore.metrics.progress import Progress

@@ -10,24 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from rlcore.policy.flat_parameters import FlatParameters
 from rlcore.policy.models import SeparateMLP
+from rlcore.policy.threads import use_one_thread
 
 SUPPORTED_ACTIVATIONS = ("tanh", "relu")
-
-_BLAS_THREADS: list[threadpool_limits] = []
-
-
-def use_one_blas_thread() -> None:
-    """Keeps numpy's matrix products in the calling thread, for the rest of this process.
-
-    At these sizes a second thread gains nothing, and waiting for it costs up to thirty times the product itself when
-    another process has its core.
-    """
-    if not _BLAS_THREADS:
-        _BLAS_THREADS.append(threadpool_limits(limits=1, user_api="blas"))
 
 
 @dataclass(frozen=True)
@@ -52,7 +40,7 @@ class FastMLP:
     def __init__(self, model: SeparateMLP, parameters: FlatParameters, activation: str) -> None:
         if activation not in SUPPORTED_ACTIVATIONS:
             raise ValueError(f"activation {activation!r} has no numpy form here; known: {SUPPORTED_ACTIVATIONS}")
-        use_one_blas_thread()
+        use_one_thread()
         self._tanh = activation == "tanh"
         self._parameters = parameters
         bodies = {"policy": len(model.policy_body), "value": len(model.value_body)}
