@@ -50,17 +50,17 @@ def _machines(records: Sequence[Record]) -> list[str]:
 
 def _table(record: Record) -> list[str]:
     lines = [
-        f"| | | median, {record['unit']} | lowest to highest | cores x threads | rlcore / this |",
-        "|---|---|---:|---:|---:|---:|",
+        f"| | | median, {record['unit']} | lowest to highest | cores x threads | core share | rlcore / this |",
+        "|---|---|---:|---:|---:|---:|---:|",
     ]
     for row in record["rows"]:
         present = [value for value in row["values"] if value is not None]
         where = f"{row['cores']} x {row['threads']}" if "cores" in row else ""
         if present:
             spread = f"{in_words(min(present))} to {in_words(max(present))}"
-            cells = [in_words(row["median"]), spread, where, _times(row["ratio"])]
+            cells = [in_words(row["median"]), spread, where, _core_share(row), _times(row["ratio"])]
         else:
-            cells = [f"not measured: {_cell(row.get('error') or 'a part failed')}", "", where, ""]
+            cells = [f"not measured: {_cell(row.get('error') or 'a part failed')}", "", where, "", ""]
         lines.append(f"| {KINDS[row['kind']]} | {row['label']} | " + " | ".join(cells) + " |")
     return lines
 
@@ -70,6 +70,12 @@ def _verdict(target: Record, unit: str) -> str:
         return f"{target['text']}: not measured"
     value = _times(target["value"]) if target["ratio"] else in_words(target["value"], unit)
     return f"{target['text']}: {value}, {'met' if target['met'] else 'missed'}"
+
+
+def _core_share(row: Record) -> str:
+    """The smallest share of the measured time that the process had its core; "" for several processes."""
+    shares = [details["cpu_share"] for details in row.get("details", []) if "cpu_share" in details]
+    return f"{min(shares):.0%}" if shares else ""
 
 
 def _times(value: float | None) -> str:

@@ -54,6 +54,8 @@ class Fragment:
         last_state: recurrent state after the last step, each [N, H]; bootstraps values.
         first_starts: bool [N]; the first row is the first of an episode.
         policy_version: version of the weights that acted.
+        raw_observations: [T + 1, N, *obs] before the observation filter, None without one.
+        paid_rewards: float32 [T, N] before reward clipping, None where `rewards` are what the environment paid.
     """
 
     observations: np.ndarray
@@ -69,6 +71,8 @@ class Fragment:
     last_state: list[np.ndarray] = field(default_factory=list)
     first_starts: np.ndarray | None = None
     policy_version: int = 0
+    raw_observations: np.ndarray | None = None
+    paid_rewards: np.ndarray | None = None
 
     @property
     def length(self) -> int:
@@ -79,6 +83,11 @@ class Fragment:
     def slots(self) -> int:
         """N, environment slots."""
         return self.rewards.shape[1]
+
+    @property
+    def done(self) -> np.ndarray:
+        """bool [T, N]: the row ends an episode, in either way."""
+        return self.terminated | self.truncated
 
     @property
     def starts(self) -> np.ndarray:

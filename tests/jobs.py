@@ -108,7 +108,7 @@ class MaskedEnv(gym.Env):
 
 
 class PoisonedEnv(CountingEnv):
-    """Gives NaN in observations or rewards from one timestep on."""
+    """Gives NaN in rewards or observations, or infinite observations, from one timestep on."""
 
     def __init__(self, what: str = "reward", after: int = 40) -> None:
         super().__init__(length=10_000)
@@ -118,7 +118,7 @@ class PoisonedEnv(CountingEnv):
         observation, reward, terminated, truncated, info = super().step(action)
         if self.t >= self.after:
             reward = np.nan if self.what == "reward" else reward
-            observation = observation * (np.nan if self.what == "observation" else 1)
+            observation = observation * {"observation": np.nan, "infinity": np.inf}.get(self.what, 1.0)
         return observation, reward, terminated, truncated, info
 
 
@@ -129,6 +129,17 @@ class FailingEnv(CountingEnv):
         if self.t >= 9:
             raise RuntimeError("the simulator crashed")
         return super().step(action)
+
+
+class FailsWhenEvaluated(CountingEnv):
+    """Raises in evaluation only."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        import inspect
+
+        if any(frame.function == "evaluate" for frame in inspect.stack()):
+            raise RuntimeError("the simulator has no evaluation licence")
+        return super().reset(seed=seed, options=options)
 
 
 class DeadlyEnv(CountingEnv):

@@ -8,23 +8,23 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore.checkpoint.store import CheckpointStore
+from rlcore.checkpoint.manifest import COMPLETION_FILE
+from rlcore.checkpoint.store import CheckpointStore, require_same_job
 from rlcore.errors import CheckpointError
 
 logger = logging.getLogger("rlcore.checkpoint")
-
-COMPLETION_FILE = "completion.json"
 
 
 def write_completion(store: CheckpointStore, record: Mapping[str, Any]) -> None:
     """Write the final status of a finished job beside its checkpoints, whole or not at all.
 
+    The store's identity is added as "identity", so that another job of the same name does not take it for its own.
     NaN and infinities become null: a whole run's result is not lost to one number that JSON lacks.
 
     Raises:
         CheckpointError: it could not be written.
     """
-    data = json.dumps(_finite(record), indent=2, allow_nan=False).encode() + b"\n"
+    data = json.dumps(_finite({**record, "identity": store.identity}), indent=2, allow_nan=False).encode() + b"\n"
     try:
         store.storage.publish(COMPLETION_FILE, data)
     except OSError as error:
@@ -38,7 +38,7 @@ def read_completion(store: CheckpointStore) -> dict[str, Any] | None:
     """The record of a finished job; None where there is none, or (with a warning) where it cannot be understood.
 
     Raises:
-        CheckpointError: the storage cannot be read.
+        CheckpointError: it belongs to another job, or the storage cannot be read.
     """
     try:
         data = store.storage.read(COMPLETION_FILE)
@@ -53,9 +53,12 @@ def read_completion(store: CheckpointStore) -> dict[str, Any] | None:
         record = json.loads(data)
     except ValueError:
         record = None
-    if not isinstance(record, dict):
+    # rlcore's first records have no identity.
+    if not isinstance(record, dict) or not isinstance(record.get("identity", {}), dict):
         logger.warning("%s/%s is not a completion record and is ignored", store.location, COMPLETION_FILE)
         return None
+    if "identity" in record:
+        require_same_job(f"{store.location}/{COMPLETION_FILE}", record["identity"], _finite(store.identity))
     return record
 
 

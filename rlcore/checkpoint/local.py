@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from rlcore.checkpoint.storage import FaultHook, FileDigest, stream_with_digest
+from rlcore.checkpoint.storage import LOCK_FILE, FaultHook, FileDigest, names_aside, stream_with_digest
 
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -76,6 +76,22 @@ class LocalStorage:
         self._fault(f"remove {name}")
         if directory.exists():
             shutil.rmtree(directory)
+
+    def move_aside(self, suffix: str, *, vouching: tuple[str, ...]) -> str | None:
+        try:
+            with os.scandir(self._root) as entries:
+                if all(entry.name == LOCK_FILE for entry in entries):
+                    return None
+        except FileNotFoundError:
+            return None
+        free = (
+            name for name in names_aside(self._root.name, suffix) if not os.path.lexists(self._root.with_name(name))
+        )
+        target = self._root.with_name(next(free))
+        self._fault(f"rename {target.name}")
+        os.rename(self._root, target)
+        _sync_directory(target.parent)
+        return str(target)
 
 
 def write_atomically(target: Path, data: bytes, fault: FaultHook = lambda step: None) -> None:

@@ -21,6 +21,8 @@ from rlcore.errors import CheckpointError
 
 FORMAT = 1
 MANIFEST_FILE = "manifest.json"
+COMPLETION_FILE = "completion.json"
+"""Beside the checkpoints of a job that is finished (see completion.py)."""
 STATE_FILE = "state.json"
 ARRAYS_FILE = "arrays.npz"
 DATA_FILES = (STATE_FILE, ARRAYS_FILE)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
-from rlcore.checkpoint.storage import FaultHook, FileDigest, stream_with_digest
+from rlcore.checkpoint.storage import LOCK_FILE, FaultHook, FileDigest, names_aside, stream_with_digest
 from rlcore.errors import UserError
 
 
@@ -82,8 +82,50 @@ class RemoteStorage:
                 except FileNotFoundError:
                     continue
 
+    def move_aside(self, suffix: str, *, vouching: tuple[str, ...]) -> str | None:
+        sizes = self._sizes_bytes(self._root)
+        if set(sizes) <= {LOCK_FILE}:
+            return None
+        if "/" not in self._root:
+            raise OSError("it is a whole bucket, and a bucket cannot be renamed")
+        end = next(end for end in names_aside("", suffix) if not self._sizes_bytes(self._root + end))
+        ranks = {path: _rank(path, vouching) for path in sizes}
+        for path in sorted(sizes, key=lambda path: (ranks[path], path)):
+            self._fault(f"copy {path}")
+            with _os_errors():
+                self._files.cp_file(self._path(path), f"{self._root}{end}/{path}")
+        if self._sizes_bytes(self._root + end) != sizes:  # a removal cannot be undone
+            raise OSError(f"the copy in {self.location}{end} is not complete; nothing was removed")
+        # Oldest first among manifests: where this stops, a run without --fresh goes on from the newest as before.
+        for path in sorted(sizes, key=lambda path: (-ranks[path], path)):
+            self._fault(f"delete {path}")
+            with _os_errors():
+                self._files.rm_file(self._path(path))
+        return self.location + end
+
+    def _sizes_bytes(self, root: str) -> dict[str, int]:
+        """The size of every object below `root`, by its path there."""
+        with _os_errors():
+            self._files.invalidate_cache()
+            try:
+                found: dict[str, dict[str, Any]] = self._files.find(root, detail=True)
+            except FileNotFoundError:
+                return {}
+        # A driver may answer with the object that has exactly the name `root`.
+        return {
+            name.removeprefix(f"{root}/"): int(entry["size"])
+            for name, entry in found.items()
+            if name.startswith(f"{root}/")
+        }
+
     def _path(self, path: str) -> str:
         return f"{self._root}/{path}"
+
+
+def _rank(path: str, vouching: tuple[str, ...]) -> int:
+    """How much a file vouches for others: its name's place in `vouching`, counted from 1; 0 for all other names."""
+    name = path.rpartition("/")[2]
+    return vouching.index(name) + 1 if name in vouching else 0
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol, cast
 
@@ -11,6 +12,9 @@ from rlcore.errors import UserError
 
 REMOTE_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "memory": None}
 """Schemes that go through fsspec, and the extra of rlcore that each needs."""
+
+LOCK_FILE = ".lock"
+"""What `RunLock` puts into a directory: it marks a user of the directory and is nothing stored there."""
 
 FaultHook = Callable[[str], None]
 """Called with the name of each step of a write ("write ckpt-../state.json") before it happens; tests stop it there."""
@@ -53,6 +57,24 @@ class Storage(Protocol):
 
     def remove_directory(self, name: str, *, first: str) -> None:
         """Remove a directory and the files in it, the file called `first` before the others; no error if absent."""
+
+    def move_aside(self, suffix: str, *, vouching: tuple[str, ...]) -> str | None:
+        """Rename the whole location to `<location>.<suffix>`, with -2, -3, ... behind it where that is taken.
+
+        Where a rename is a copy and a removal, nothing is removed before all of it was copied, and the files whose
+        names are in `vouching` come after the others in the copy and go before them: the last name's at the very end
+        and at first.
+
+        Returns:
+            The new location; None where nothing is stored here (a lock file alone is nothing).
+        """
+
+
+def names_aside(name: str, suffix: str) -> Iterator[str]:
+    """`<name>.<suffix>`, `<name>.<suffix>-2`, `<name>.<suffix>-3` and so on."""
+    yield f"{name}.{suffix}"
+    for number in itertools.count(2):
+        yield f"{name}.{suffix}-{number}"
 
 
 class DigestWriter:

@@ -18,6 +18,7 @@ from rlcore.checkpoint import manifest as manifests
 from rlcore.checkpoint.arrays import read_arrays, write_arrays
 from rlcore.checkpoint.manifest import (
     ARRAYS_FILE,
+    COMPLETION_FILE,
     DATA_FILES,
     MANIFEST_FILE,
     STATE_FILE,
@@ -78,7 +79,7 @@ class CheckpointStore:
             raise ValueError(f"keep is {keep}; at least one checkpoint must stay")
         self.storage = open_storage(location, fault)
         self.location = self.storage.location
-        self._identity: Mapping[str, Any] = json.loads(json.dumps(identity))  # compared with what JSON gives back
+        self.identity: Mapping[str, Any] = json.loads(json.dumps(identity))  # compared with what JSON gives back
         self._keep = keep
         self._known_broken: set[CheckpointName] = set()
 
@@ -98,7 +99,7 @@ class CheckpointStore:
                 STATE_FILE: self.storage.write(f"{name}/{STATE_FILE}", lambda out: _write_all(out, document_bytes)),
                 ARRAYS_FILE: self.storage.write(f"{name}/{ARRAYS_FILE}", lambda out: write_arrays(out, arrays)),
             }
-            manifest = Manifest(timesteps, iteration, time.time(), self._identity, files)
+            manifest = Manifest(timesteps, iteration, time.time(), self.identity, files)
             self.storage.publish(f"{name}/{MANIFEST_FILE}", manifests.to_bytes(manifest))
         except BaseException as error:
             if name is not None:
@@ -154,6 +155,30 @@ class CheckpointStore:
                 found.append(self._info(name, manifest))
         return tuple(found)
 
+    def move_aside(self, suffix: str) -> str | None:
+        """Rename the whole location to `<location>.<suffix>` (then -2, -3, ...); this store is empty after it.
+
+        One rename on a file system. In an object store all objects are copied before the first is removed; whenever
+        that stops, what still has a manifest, here or there, is whole, and moving aside again takes the rest away.
+
+        Returns:
+            The new location; None where nothing is stored here (a lock file alone is nothing).
+
+        Raises:
+            CheckpointError: it could not be moved, or not all of it.
+        """
+        if not suffix or "/" in suffix:
+            raise ValueError(f"{suffix!r} cannot be the end of a name")
+        try:
+            moved_to = self.storage.move_aside(suffix, vouching=(MANIFEST_FILE, COMPLETION_FILE))
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot move {self.location} aside to {self.location}.{suffix}: {_reason(error)}; nothing is lost",
+                hint=f"{_HINTS.get(error.errno or 0, _DEFAULT_HINT)}; or give this run another name",
+            ) from error
+        self._known_broken.clear()  # their names are free again
+        return moved_to
+
     def _names(self) -> _Names:
         try:
             directories = self.storage.directories()
@@ -171,12 +196,7 @@ class CheckpointStore:
 
     def _load(self, name: CheckpointName) -> tuple[CheckpointInfo, StateTree]:
         manifest = self._read_manifest(name)
-        differences = manifests.identity_differences(manifest.identity, self._identity)
-        if differences:
-            raise CheckpointError(
-                "\n  ".join([f"checkpoint {self.location}/{name} belongs to another job:", *differences]),
-                hint="start over with --fresh (the old run is moved aside), or give this run another name",
-            )
+        require_same_job(f"checkpoint {self.location}/{name}", manifest.identity, self.identity)
         content = {file: self._read(name, file) for file in DATA_FILES}
         for file, data in content.items():
             manifests.verify(file, data, manifest.files[file])
@@ -248,6 +268,16 @@ class CheckpointStore:
         return CheckpointError(
             f"cannot read {what}: {_reason(error)}",
             hint="check that spec.checkpoint.storage can be reached and read, then run again; nothing was changed",
+        )
+
+
+def require_same_job(what: str, found: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+    """Raise CheckpointError with every difference where `what` has the identity `found` and the job has another."""
+    differences = manifests.identity_differences(found, identity)
+    if differences:
+        raise CheckpointError(
+            "\n  ".join([f"{what} belongs to another job:", *differences]),
+            hint="start over with --fresh (the old run is moved aside), or give this run another name",
         )
 
 

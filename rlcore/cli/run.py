@@ -51,13 +51,18 @@ def run(
     # must be said before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Heavy imports only for a manifest that is valid: its mistakes are shown in half a second.
+    from rlcore.driver.interrupt import Interrupted
     from rlcore.driver.run import RunOptions, run_job
     from rlcore.metrics.progress import Progress
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", force=True)
     display = Progress(job.metadata.name, job.spec.stop)
     options = RunOptions(root=root, in_process=in_process, fresh=fresh, strict=strict, port=port, host=host)
-    report = run_job(job, options, display)
+    try:
+        report = run_job(job, options, display)
+    except Interrupted as stop:
+        click.echo(f"stopped by {stop} before training began: nothing was changed", err=True)
+        ctx.exit(stop.interrupt.exit_code)
     finish(job, manifest, report)
     if report.interrupt is not None:
         ctx.exit(report.interrupt.exit_code)
@@ -66,7 +71,8 @@ def run(
 def finish(job: RLJob, manifest: Path, report: RunReport) -> None:
     """Draws the curve and says how it ended and what can be done next."""
     directory = report.directory
-    if report.outcome is not None and directory.metrics.exists():
+    result = report.outcome.result if report.outcome else None
+    if result is not None and result.episode_reward_mean is not None and directory.metrics.exists():
         from rlcore.metrics.plot import learning_curve
 
         learning_curve(directory.metrics, directory.learning_curve, threshold=job.spec.stop.episode_reward)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import gymnasium as gym
-import torch
 
 from rlcore.algorithms import ALGORITHMS
 from rlcore.api import RLJobSpec
 from rlcore.driver.plan import Plan
 from rlcore.env.normalize import MeanStdFilter
+from rlcore.errors import UnsupportedError
 from rlcore.evaluation.config import EvaluatorConfig, PolicySpec
 from rlcore.evaluation.evaluator_set import Evaluators, LocalEvaluators, RemoteEvaluators
 from rlcore.evaluation.policy_evaluator import PolicyEvaluator, evaluator_for
@@ -61,10 +62,14 @@ def build(spec: RLJobSpec, plan: Plan, seed: int, *, use_ray: bool) -> Parts:
         UserError: the environment, the model or a mapping cannot be made; nothing is left running.
     """
     config = evaluator_config(spec, plan, seed)
-    torch.manual_seed(seed)
     spaces = probe_spaces(config)
-    learner = _learner(config, plan, spaces)
-    evaluators = _evaluators(config, plan, learner, use_ray=use_ray)
+    refuse_filtered_images(config, spaces)
+    with ExitStack() as stack:
+        learner = _learner(config, plan, spaces)
+        if isinstance(learner, RemoteLearner):
+            stack.callback(learner.stop)
+        evaluators = _evaluators(config, plan, use_ray=use_ray)
+        stack.pop_all()
     optimizer = OPTIMIZERS[spec.resolved_optimizer](
         learner,
         evaluators,
@@ -72,6 +77,21 @@ def build(spec: RLJobSpec, plan: Plan, seed: int, *, use_ray: bool) -> Parts:
         _filters(config, spaces),
     )
     return Parts(optimizer, config, spaces)
+
+
+def refuse_filtered_images(config: EvaluatorConfig, spaces: dict[str, Spaces]) -> None:
+    """Images are scaled by the model; a running mean of every pixel would only cost memory.
+
+    Raises:
+        UnsupportedError: observationFilter meanStd for an image.
+    """
+    for policy_id, (space, _) in spaces.items():
+        if config.observation_filter != "none" and len(space.shape) != 1:
+            raise UnsupportedError(
+                f"spec.config.observationFilter: {config.observation_filter} is for vectors, and policy {policy_id} "
+                f"observes an array of shape {space.shape}",
+                hint="leave observationFilter out",
+            )
 
 
 def probe_spaces(config: EvaluatorConfig) -> dict[str, Spaces]:
@@ -91,18 +111,27 @@ def _learner(config: EvaluatorConfig, plan: Plan, spaces: dict[str, Spaces]) -> 
     return Learner(policies, devices=plan.devices, seed=config.seed)
 
 
-def _evaluators(config: EvaluatorConfig, plan: Plan, learner: Learner | RemoteLearner, *, use_ray: bool) -> Evaluators:
+def _evaluators(config: EvaluatorConfig, plan: Plan, *, use_ray: bool) -> Evaluators:
     if use_ray and plan.evaluators:
         options = {"num_cpus": 1, "resources": {"evaluator": 1}} if plan.remote_learner else {"num_cpus": 1}
-        return RemoteEvaluators(replace(config, torch_threads=1), plan.evaluators, options)
+        # On one machine references are shared memory: compressing what does not travel would only cost time.
+        travels = plan.remote_learner or config.compression != "auto"
+        compression = config.compression if travels else "none"
+        return RemoteEvaluators(replace(config, torch_threads=1, compression=compression), plan.evaluators, options)
     # Without Ray there are as many evaluators, one after the other, so that the numbers are the same. They have
     # policies of their own: what a fragment was sampled with must not change while it is learned from.
-    count = max(1, plan.evaluators)
-    return LocalEvaluators([PolicyEvaluator(evaluator_for(config, index + 1)) for index in range(count)])
+    here = replace(config, compression="none")
+    with ExitStack() as stack:
+        evaluators = []
+        for index in range(max(1, plan.evaluators)):
+            evaluators.append(PolicyEvaluator(evaluator_for(here, index + 1)))
+            stack.callback(evaluators[-1].close)
+        stack.pop_all()
+    return LocalEvaluators(evaluators)
 
 
 def _filters(config: EvaluatorConfig, spaces: dict[str, Spaces]) -> dict[str, MeanStdFilter]:
     if config.observation_filter == "none":
         return {}
     boxes: dict[str, gym.spaces.Box] = {policy_id: space for policy_id, (space, _) in spaces.items()}
-    return {policy_id: MeanStdFilter(box.shape) for policy_id, box in boxes.items() if len(box.shape) == 1}
+    return {policy_id: MeanStdFilter(box.shape) for policy_id, box in boxes.items()}

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from rlcore.api import RLJobSpec
 from rlcore.checkpoint import CheckpointInfo, CheckpointStore
 from rlcore.driver.evaluation import EvaluationResult, EvaluationRunner
@@ -21,7 +19,7 @@ from rlcore.driver.stop import stop_reason
 from rlcore.errors import CheckpointError
 from rlcore.evaluation.episodes import EpisodeWindow
 from rlcore.evaluation.evaluator_set import GlobalState
-from rlcore.evaluation.policy_evaluator import PolicyEvaluator
+from rlcore.evaluation.policy_evaluator import PolicyEvaluator, unfinished_timesteps
 from rlcore.metrics.result import IterationResult
 from rlcore.optimizers import PolicyOptimizer, Progress
 
@@ -29,6 +27,8 @@ logger = logging.getLogger("rlcore.driver")
 
 # Failed checkpoints in a row that training goes on after; the next one ends the run.
 TOLERATED_CHECKPOINT_FAILURES = 2
+# How long the last evaluation may take after training is over.
+FINAL_EVALUATION_S = 300.0
 # Before so many episodes ended, a mean reward is luck and stops nothing.
 FEWEST_EPISODES = 20
 
@@ -41,14 +41,12 @@ class Outcome:
         complete: a stop condition holds.
         reason: which, or which signal.
         result: the last iteration's, None if there was none.
-        evaluation: the newest.
         checkpoint: the newest.
     """
 
     complete: bool
     reason: str
     result: IterationResult | None
-    evaluation: EvaluationResult | None
     checkpoint: CheckpointInfo | None
 
 
@@ -90,7 +88,6 @@ class Driver:
         evaluation: beside training, None for no evaluation.
         store: of checkpoints.
         on_result: called once an iteration.
-        on_checkpoint: called after each checkpoint, with the seconds that it took.
         clock: seconds, monotonic.
     """
 
@@ -100,8 +97,7 @@ class Driver:
         optimizer: PolicyOptimizer,
         evaluation: EvaluationRunner | None,
         store: CheckpointStore,
-        on_result: Callable[[IterationResult], None],
-        on_checkpoint: Callable[[CheckpointInfo, float], None],
+        on_result: Callable[[IterationResult], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spec = spec
@@ -109,7 +105,6 @@ class Driver:
         self._evaluation = evaluation
         self._store = store
         self._on_result = on_result
-        self._on_checkpoint = on_checkpoint
         self._clock = clock
         self.counters = Counters()
         self.last_evaluation: EvaluationResult | None = None
@@ -117,7 +112,7 @@ class Driver:
         self.last_result: IterationResult | None = None
         self._checkpoint_failures = 0
         self._checkpoint_due_s = clock() + spec.checkpoint.every_s
-        self._checkpoint_time_s = 0.0
+        self._checkpoint_time_s = self._evaluate_time_s = 0.0
 
     # the loop --------------------
 
@@ -136,7 +131,6 @@ class Driver:
             if self._clock() >= self._checkpoint_due_s:
                 self.checkpoint(last=False)
         self.checkpoint(last=True)
-        self._final_evaluation(interrupt)
         return self._outcome(complete=True, reason=reason)
 
     def stop_reason(self) -> str | None:
@@ -161,11 +155,12 @@ class Driver:
         self.counters.environment_failures += len(progress.failures)
         self.counters.episodes.extend(progress.episodes)
         seconds = self._clock() - started
-        self.counters.elapsed_s += seconds
+        # Without Ray the evaluation took training's time: it counts, so that the shares and the wall clock are true.
+        self.counters.elapsed_s += seconds + self._evaluate_time_s
         if self._evaluation is not None:
-            self._note_evaluation(self._evaluation.poll())
+            self.last_evaluation = self._evaluation.poll() or self.last_evaluation
         self.last_result = self._result(progress, seconds)
-        self._checkpoint_time_s = 0.0
+        self._checkpoint_time_s = self._evaluate_time_s = 0.0
         self._on_result(self.last_result)
 
     def _result(self, progress: Progress, seconds: float) -> IterationResult:
@@ -187,6 +182,7 @@ class Driver:
             learn_time_s=learn_s,
             wait_time_s=times.get("wait", 0.0),
             checkpoint_time_s=self._checkpoint_time_s,
+            evaluate_time_s=self._evaluate_time_s,
             elapsed_s=self.counters.elapsed_s,
             learner=flatten_stats(progress),
             optimizer={**progress.counts, "policy_staleness": progress.staleness},
@@ -197,27 +193,33 @@ class Driver:
         )
 
     def _outcome(self, *, complete: bool, reason: str) -> Outcome:
-        return Outcome(complete, reason, self.last_result, self.last_evaluation, self.last_checkpoint)
+        return Outcome(complete, reason, self.last_result, self.last_checkpoint)
 
     # evaluation --------------------
 
     def _evaluate_if_due(self) -> None:
         every = self._spec.evaluation.every
         if self._evaluation is not None and every and self.counters.iteration % every == 0:
+            started = self._clock()
             self._evaluation.start(self.global_state())
-            self._note_evaluation(None)
+            self._evaluate_time_s = self._clock() - started
 
-    def _final_evaluation(self, interrupt: Interrupt) -> None:
-        if self._evaluation is None or interrupt.requested:
-            return
-        self._note_evaluation(self._evaluation.poll(wait=True))
-        if self.last_evaluation is None or self.last_evaluation.timesteps != self._optimizer.timesteps_sampled:
-            self._evaluation.start(self.global_state())
-            self._note_evaluation(self._evaluation.poll(wait=True))
-
-    def _note_evaluation(self, result: EvaluationResult | None) -> None:
-        if result is not None:
-            self.last_evaluation = result
+    def final_evaluation(self, interrupt: Interrupt) -> EvaluationResult | None:
+        """The newest weights' evaluation, waited for; given up when it takes too long or somebody asks to stop."""
+        if self._evaluation is None:
+            return None
+        deadline_s = self._clock() + FINAL_EVALUATION_S
+        started = False
+        while not interrupt.requested and self._clock() < deadline_s:
+            self.last_evaluation = self._evaluation.poll(wait_s=0.2) or self.last_evaluation
+            if self.last_evaluation and self.last_evaluation.timesteps == self._optimizer.timesteps_sampled:
+                break
+            if not self._evaluation.busy:
+                if started:
+                    break
+                self._evaluation.start(self.global_state())
+                started = True
+        return self.last_evaluation
 
     def global_state(self) -> GlobalState:
         """The newest weights and filters."""
@@ -256,7 +258,12 @@ class Driver:
             return
         self._checkpoint_failures = 0
         self._checkpoint_time_s = self._clock() - started
-        self._on_checkpoint(self.last_checkpoint, self._checkpoint_time_s)
+        logger.info(
+            "checkpoint: timesteps=%d seconds=%.3f bytes=%d",
+            self.last_checkpoint.timesteps,
+            self._checkpoint_time_s,
+            self.last_checkpoint.size_bytes,
+        )
 
     def resume(self) -> CheckpointInfo | None:
         """Goes on from the newest good checkpoint, if there is one.
@@ -275,19 +282,26 @@ class Driver:
         self.last_checkpoint = info
         return info
 
-    def _restore_evaluators(self, states: list[dict[str, Any]]) -> int:
+    def _restore_evaluators(self, states: list[dict[str, Any] | None]) -> int:
         """Gives evaluators their states back; returns the timesteps of unfinished episodes that begin anew."""
-        evaluators = self._optimizer.evaluators
-        filters = {policy_id: filter_.get_state() for policy_id, filter_ in self._optimizer.filters.items()}
-        if len(states) == len(evaluators.indices):
-            # Filters first: observations that wait in an evaluator were not filtered yet.
-            evaluators.foreach(PolicyEvaluator.set_filters, filters)
-            return int(sum(evaluators.foreach_with_index(PolicyEvaluator.restore, states)))
-        logger.warning(
-            "%d evaluators in the checkpoint, %d now: episodes begin anew", len(states), len(evaluators.indices)
-        )
-        lengths = [track["episodes"]["lengths"] for state in states for track in state["tracks"].values()]
-        return int(sum(np.sum(part) for part in lengths))
+        optimizer = self._optimizer
+        evaluators = optimizer.evaluators
+        # Filters first: observations that wait in an evaluator were not filtered yet.
+        filters = {policy_id: filter_.get_state() for policy_id, filter_ in optimizer.filters.items()}
+        evaluators.foreach(PolicyEvaluator.set_filters, filters)
+        count = len(evaluators.indices)
+        # Of fewer or more evaluators none goes on: each one's share of the batch is another one now.
+        arguments: list[Any] = states if len(states) == count else [None] * count
+        restored = evaluators.foreach_with_index(_restore, [(a, optimizer.timesteps_sampled) for a in arguments])
+        lost = sum(timesteps or 0 for timesteps in restored)
+        if arguments is not states:
+            logger.warning("%d evaluators in the checkpoint, %d now: episodes begin anew", len(states), count)
+            lost += sum(unfinished_timesteps(state) for state in states if state is not None)
+        return int(lost)
+
+
+def _restore(evaluator: PolicyEvaluator, state_and_salt: tuple[dict[str, Any] | None, int]) -> int:
+    return evaluator.restore(*state_and_salt)
 
 
 def flatten_stats(progress: Progress) -> dict[str, float]:

@@ -5,6 +5,7 @@ With Ray it is an actor of low priority and training never waits for it; without
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,8 @@ from rlcore.evaluation.policy_evaluator import PolicyEvaluator
 # Above every training evaluator's, so that its seeds are nobody else's.
 WORKER_INDEX = 1_000_000
 LARGEST_WIDTH = 16
-DEADLINE_S = 600.0
+
+logger = logging.getLogger("rlcore.driver")
 
 
 @dataclass(frozen=True)
@@ -91,37 +93,33 @@ class EvaluationRunner:
             actor = self._evaluator or self._start_actor()
             self._pending = (actor.apply.remote(_evaluate, *arguments), state.timesteps)
         else:
-            if self._evaluator is None:
-                self._evaluator = PolicyEvaluator(self._config)
-            self._pending = (_evaluate(self._evaluator, *arguments), state.timesteps)
+            try:
+                self._evaluator = self._evaluator or PolicyEvaluator(self._config)
+                self._pending = (_evaluate(self._evaluator, *arguments), state.timesteps)
+            except RlcoreError as error:
+                logger.warning("evaluation failed at %d timesteps: %s", state.timesteps, error)
 
-    def poll(self, *, wait: bool = False) -> EvaluationResult | None:
-        """The result of the evaluation under way, if it is there (with `wait`: as soon as it is there).
+    def poll(self, *, wait_s: float = 0.0) -> EvaluationResult | None:
+        """The result of the evaluation under way, if it is there (within `wait_s` seconds).
 
-        Raises:
-            UserError: what the environment or policy raised.
+        An evaluation that fails is no reason to end training: it is logged, and the next one starts with a new actor.
         """
         if self._pending is None:
             return None
         value, timesteps = self._pending
         if self._remote:
             import ray
-            from ray.exceptions import RayActorError, RayTaskError
+            from ray.exceptions import RayError
 
-            ready, _ = ray.wait([value], timeout=DEADLINE_S if wait else 0)
+            ready, _ = ray.wait([value], timeout=wait_s)
             if not ready:
-                if wait:
-                    raise RlcoreError(f"the last evaluation did not end within {DEADLINE_S:.0f} s")
                 return None
-            self._pending = None
             try:
                 value = ray.get(value)
-            except RayActorError:
-                # Nobody trains on it: the next evaluation starts with a new actor.
-                self._evaluator = None
+            except RayError as error:
+                logger.warning("evaluation failed at %d timesteps: %s", timesteps, unwrap(error))
+                self.stop()
                 return None
-            except RayTaskError as error:
-                raise unwrap(error) from error
         self._pending = None
         return _result(value, timesteps)
 

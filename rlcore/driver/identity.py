@@ -21,5 +21,11 @@ def identity(job: RLJob) -> dict[str, Any]:
     if spec.environment.wrappers == "atari":
         result["atari"] = spec.environment.atari.model_dump(mode="json", by_alias=True)
     if spec.multi_agent is not None:
-        result["policies"] = sorted(spec.multi_agent.policies)
+        multi = spec.multi_agent
+        result["policies"] = {
+            policy_id: None if policy.model is None else policy.model.model_dump(mode="json", by_alias=True)
+            for policy_id, policy in sorted(multi.policies.items())
+        }
+        result["mapping"] = multi.mapping
+        result["train"] = sorted(multi.train or multi.policies)
     return result

@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM: finish the step under way, save, leave; a second one leaves at once."""
+"""Ctrl-C and SIGTERM: before training they end the start-up, in training the step under way is finished and saved.
+
+A second one leaves at once.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,25 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+class Interrupted(BaseException):
+    """Raised by a signal where there is nothing to finish: no error, so that no `except Exception` swallows it."""
+
+    def __init__(self, interrupt: Interrupt) -> None:
+        super().__init__(interrupt.name)
+        self.interrupt = interrupt
+
+
 class Interrupt:
     """Whether the process was asked to stop.
 
     Attributes:
         signal: the number of the signal that asked, None so far.
+        patient: a signal is only noted, for whoever looks at `requested`; else it raises Interrupted.
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.patient = False
 
     @property
     def requested(self) -> bool:
@@ -41,11 +54,18 @@ class Interrupt:
         for number in SIGNALS:
             signal.signal(number, self._handle)
 
+    def by(self, number: int | None) -> Interrupted:
+        """What to raise for a signal that another handler took."""
+        self.signal = number
+        return Interrupted(self)
+
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.requested:
             # Asked twice: whoever asks does not want to wait. The last checkpoint is whole all the same.
             os._exit(128 + number)
         self.signal = number
+        if not self.patient:
+            raise Interrupted(self)
 
 
 @contextmanager

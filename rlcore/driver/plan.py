@@ -62,6 +62,8 @@ def make_plan(spec: RLJobSpec, machine: Machine, *, strict: bool = False) -> Pla
     notes: list[str] = []
     evaluators = _evaluators(spec, machine, notes)
     devices = _devices(spec, machine, notes)
+    if spec.config.straggler_mitigation and spec.resolved_optimizer != "LocalMultiGPU":
+        notes.append(f"stragglerMitigation has no effect: {spec.resolved_optimizer} always waits for all evaluators")
     if strict and notes:
         raise UserError("; ".join(notes), hint="leave --strict out to run all the same")
     environments = max(1, evaluators) * spec.evaluators.envs_per_evaluator

@@ -11,7 +11,7 @@ from rlcore.driver.build import evaluator_config
 from rlcore.driver.evaluation import LARGEST_WIDTH, EvaluationResult
 from rlcore.driver.identity import identity
 from rlcore.driver.plan import Machine, make_plan
-from rlcore.driver.run_directory import MANIFEST_FILE, run_directory
+from rlcore.driver.run_directory import CHECKPOINTS, MANIFEST_FILE, run_directory
 from rlcore.errors import UserError
 from rlcore.evaluation.policy_evaluator import PolicyEvaluator
 
@@ -28,7 +28,10 @@ def play_checkpoint(path: Path, *, episodes: int, seed: int) -> EvaluationResult
             f"{path} is no run directory: {MANIFEST_FILE} is missing", hint="give runs/NAME of `rlcore run`"
         )
     job = load_job(manifest)
-    store = CheckpointStore(run_directory(job, path.parent).checkpoints, identity=identity(job))
+    # A run that was moved aside has another name than its job; its own checkpoints are beside its manifest.
+    own = path / CHECKPOINTS
+    location = str(own) if own.is_dir() else run_directory(job, path.parent).checkpoints
+    store = CheckpointStore(location, identity=identity(job))
     found = store.latest()
     if found is None:
         raise UserError(f"{store.location} holds no usable checkpoint", hint=f"train first: rlcore run {manifest}")

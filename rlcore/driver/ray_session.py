@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rlcore.driver.plan import Machine
-from rlcore.errors import RlcoreError
+from rlcore.errors import UserError
 
-# Half of what training needs is in these few megabytes a second; the rest of the memory belongs to evaluators.
+# Fragments live here between evaluators and learner; the rest of the memory is theirs.
 OBJECT_STORE_BYTES = 512 * 1024**2
 
 
@@ -19,7 +19,7 @@ def ray_session(*, cores: int) -> Iterator[None]:
     """Ray for the time of the block: the cluster at RAY_ADDRESS, or a local one that ends with the block.
 
     Raises:
-        RlcoreError: Ray does not start.
+        UserError: Ray does not start.
     """
     quiet()
     import ray
@@ -38,7 +38,14 @@ def ray_session(*, cores: int) -> Iterator[None]:
                 logging_level=logging.ERROR,
             )
     except Exception as error:
-        raise RlcoreError(f"Ray did not start: {error}") from error
+        ray.shutdown()
+        raise UserError(
+            f"Ray did not start: {error}",
+            hint=f"is {address} up?" if address else "look at memory and /dev/shm; --in-process trains without Ray",
+        ) from error
+    except BaseException:
+        ray.shutdown()
+        raise
     try:
         yield
     finally:

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import logging
+import json
 import secrets
+import signal
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from rlcore.api import RLJob
-from rlcore.checkpoint import CheckpointInfo, CheckpointStore, RunLock, read_completion, write_completion
-from rlcore.driver.build import Parts, build
+from rlcore.checkpoint import CheckpointStore, RunLock, read_completion, write_completion
+from rlcore.driver.build import build
 from rlcore.driver.driver import Driver, Outcome
-from rlcore.driver.evaluation import EvaluationRunner
+from rlcore.driver.evaluation import EvaluationResult, EvaluationRunner
 from rlcore.driver.identity import identity
 from rlcore.driver.interrupt import Interrupt, catch_interrupts
 from rlcore.driver.plan import Plan, make_plan
 from rlcore.driver.ray_session import cluster_machine, ray_session, this_machine
 from rlcore.driver.run_directory import RunDirectory, move_aside, run_directory
 from rlcore.driver.stop import stop_reason
+from rlcore.errors import CheckpointError
 from rlcore.metrics.exporter import MetricsExporter
 from rlcore.metrics.recorder import MetricsRecorder
 from rlcore.metrics.result import IterationResult
 from rlcore.metrics.server import MetricsServer
 from rlcore.metrics.status import StatusBoard
 
-logger = logging.getLogger("rlcore.driver")
+SEED_FILE = "seed.json"
 
 
 @dataclass(frozen=True)
@@ -90,19 +93,42 @@ def run_job(job: RLJob, options: RunOptions, display: Display) -> RunReport:
 
     Raises:
         UserError: anything that the user can mend.
+        Interrupted: a signal came before training began.
     """
     directory = run_directory(job, options.root)
     with ExitStack() as stack:
+        interrupt = stack.enter_context(catch_interrupts())
         if options.fresh:
-            with RunLock(directory.path):
-                aside = move_aside(directory)
-            display.message(f"the earlier run is kept in {aside}") if aside else None
+            for aside in set_aside(job, directory):
+                display.message(f"the earlier run is kept in {aside}")
         stack.enter_context(RunLock(directory.path))
-        store = CheckpointStore(directory.checkpoints, keep=job.spec.checkpoint.keep, identity=identity(job))
+        if directory.checkpoints_are_elsewhere and "://" not in directory.checkpoints:
+            # Two run directories may name the same place for their checkpoints.
+            stack.enter_context(RunLock(directory.checkpoints))
+        store = open_store(job, directory)
         completion = read_completion(store)
         if completion is not None and is_complete(job, completion):
             return RunReport(directory, None, completion, 0, None)
-        return _train(job, options, display, directory, store, stack)
+        return _train(job, options, display, directory, store, stack, interrupt)
+
+
+def open_store(job: RLJob, directory: RunDirectory) -> CheckpointStore:
+    """The job's checkpoints."""
+    return CheckpointStore(directory.checkpoints, keep=job.spec.checkpoint.keep, identity=identity(job))
+
+
+def set_aside(job: RLJob, directory: RunDirectory) -> list[str]:
+    """Renames what an earlier run left, so that a new one starts empty; returns the new names."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    moved: list[str | None] = []
+    if directory.path.exists():
+        with RunLock(directory.path):
+            if directory.checkpoints_are_elsewhere:
+                moved.append(open_store(job, directory).move_aside(stamp))
+            moved.append(move_aside(directory, stamp))
+    elif directory.checkpoints_are_elsewhere:
+        moved.append(open_store(job, directory).move_aside(stamp))
+    return [name for name in moved if name is not None]
 
 
 def is_complete(job: RLJob, completion: dict[str, Any]) -> bool:
@@ -120,7 +146,13 @@ def is_complete(job: RLJob, completion: dict[str, Any]) -> bool:
 
 
 def _train(
-    job: RLJob, options: RunOptions, display: Display, directory: RunDirectory, store: CheckpointStore, stack: ExitStack
+    job: RLJob,
+    options: RunOptions,
+    display: Display,
+    directory: RunDirectory,
+    store: CheckpointStore,
+    stack: ExitStack,
+    interrupt: Interrupt,
 ) -> RunReport:
     spec = job.spec
     board = StatusBoard(
@@ -135,11 +167,13 @@ def _train(
     stack.callback(server.stop)
 
     machine = this_machine()
-    # Entered before Ray: Ray takes SIGTERM over for itself when it starts, and gives it back to nobody.
-    interrupt = stack.enter_context(catch_interrupts())
     if not options.in_process:
         display.message("starting Ray")
-        stack.enter_context(ray_session(cores=machine.cores))
+        try:
+            stack.enter_context(ray_session(cores=machine.cores))
+        except SystemExit:
+            # Ray takes SIGTERM over for itself while it starts, and answers it so.
+            raise interrupt.by(signal.SIGTERM) from None
         interrupt.take_over()
         machine = cluster_machine(machine)
     plan = make_plan(spec, machine, strict=options.strict)
@@ -148,38 +182,14 @@ def _train(
     display.message(describe(job, plan, in_process=options.in_process))
     display.message(f"metrics: {server.url}/metrics, status: {server.url}/status")
 
-    parts = build(spec, plan, _seed(job, directory), use_ray=not options.in_process)
+    parts = build(spec, plan, job_seed(job, store), use_ray=not options.in_process)
     stack.callback(parts.optimizer.stop)
     evaluation = None
     if spec.evaluation.every:
         evaluation = EvaluationRunner(parts.config, spec.evaluation.episodes, remote=not options.in_process)
         stack.callback(evaluation.stop)
-    return _drive(job, display, directory, store, stack, board, exporter, parts, evaluation, interrupt)
-
-
-def _drive(
-    job: RLJob,
-    display: Display,
-    directory: RunDirectory,
-    store: CheckpointStore,
-    stack: ExitStack,
-    board: StatusBoard,
-    exporter: MetricsExporter,
-    parts: Parts,
-    evaluation: EvaluationRunner | None,
-    interrupt: Interrupt,
-) -> RunReport:
-    recorder: MetricsRecorder | None = None
-
-    def on_result(result: IterationResult) -> None:
-        assert recorder is not None
-        for observer in (recorder.record, exporter.observe, board.observe, display.update):
-            observer(result)
-
-    def on_checkpoint(info: CheckpointInfo, seconds: float) -> None:
-        logger.info("checkpoint: timesteps=%d seconds=%.3f bytes=%d", info.timesteps, seconds, info.size_bytes)
-
-    driver = Driver(job.spec, parts.optimizer, evaluation, store, on_result, on_checkpoint)
+    observers = [exporter.observe, board.observe, display.update]
+    driver = Driver(spec, parts.optimizer, evaluation, store, lambda result: [o(result) for o in observers])
     resumed = driver.resume()
     if resumed is not None:
         display.message(f"resumed at {resumed.timesteps:,} timesteps (iteration {resumed.iteration:,})")
@@ -189,30 +199,50 @@ def _drive(
         resumed_timesteps=resumed.timesteps if resumed else 0,
     )
     stack.callback(recorder.close)
+    observers.insert(0, recorder.record)
     directory.write_manifest(job)
+    return _drive(job, display, directory, store, stack, board, driver, interrupt)
+
+
+def _drive(
+    job: RLJob,
+    display: Display,
+    directory: RunDirectory,
+    store: CheckpointStore,
+    stack: ExitStack,
+    board: StatusBoard,
+    driver: Driver,
+    interrupt: Interrupt,
+) -> RunReport:
+    interrupt.patient = True
+    if interrupt.requested:
+        # It came where an exception cannot be raised, such as a destructor.
+        raise interrupt.by(interrupt.signal)
     display.start()
     stack.callback(display.stop)
     board.set_phase("Running")
     try:
         outcome = driver.run(interrupt)
+        completion = None
+        if outcome.complete:
+            # Written before the last evaluation too: whatever happens to that, the job is done.
+            completion = completion_record(job, driver, outcome, None)
+            write_completion(store, completion)
+            evaluation = driver.final_evaluation(interrupt)
+            if evaluation is not None:
+                completion = completion_record(job, driver, outcome, evaluation)
+                write_completion(store, completion)
     except BaseException as error:
         board.set_phase("Failed", str(error))
         raise
-    completion = None
-    if outcome.complete:
-        completion = completion_record(job, driver, outcome)
-        write_completion(store, completion)
     board.set_phase("Succeeded" if outcome.complete else "Stopping", outcome.reason)
-    return RunReport(
-        directory,
-        outcome,
-        completion,
-        driver.counters.restarted_timesteps,
-        interrupt if interrupt.requested else None,
-    )
+    stopped = interrupt if interrupt.requested and not outcome.complete else None
+    return RunReport(directory, outcome, completion, driver.counters.restarted_timesteps, stopped)
 
 
-def completion_record(job: RLJob, driver: Driver, outcome: Outcome) -> dict[str, Any]:
+def completion_record(
+    job: RLJob, driver: Driver, outcome: Outcome, evaluation: EvaluationResult | None
+) -> dict[str, Any]:
     """The final status of a complete job; numbers with the units of IterationResult."""
     returns = driver.counters.episodes.returns
     return {
@@ -223,7 +253,7 @@ def completion_record(job: RLJob, driver: Driver, outcome: Outcome) -> dict[str,
         "episodes": driver.counters.episodes.total,
         "episode_reward_mean": float(returns.mean()) if len(returns) else None,
         "elapsed_s": driver.counters.elapsed_s,
-        "evaluation": outcome.evaluation.to_dict() if outcome.evaluation else None,
+        "evaluation": evaluation.to_dict() if evaluation else None,
         "checkpoint": outcome.checkpoint.location if outcome.checkpoint else None,
     }
 
@@ -239,13 +269,23 @@ def describe(job: RLJob, plan: Plan, *, in_process: bool) -> str:
     )
 
 
-def _seed(job: RLJob, directory: RunDirectory) -> int:
-    """The manifest's seed, or one that is drawn once and kept in the run directory, so that a resume has it too."""
+def job_seed(job: RLJob, store: CheckpointStore) -> int:
+    """The manifest's seed, or one that is drawn once and kept beside the checkpoints, so that a resume has it too.
+
+    Raises:
+        CheckpointError: the storage cannot be read or written.
+    """
     if job.spec.seed is not None:
         return job.spec.seed
-    path = directory.path / "seed"
-    if path.exists():
-        return int(path.read_text())
-    seed = secrets.randbelow(2**31)
-    path.write_text(f"{seed}\n")
-    return seed
+    try:
+        try:
+            return int(json.loads(store.storage.read(SEED_FILE))["seed"])
+        except FileNotFoundError:
+            seed = secrets.randbelow(2**31)
+            store.storage.publish(SEED_FILE, json.dumps({"seed": seed}).encode())
+            return seed
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot keep the run's seed in {store.location}/{SEED_FILE}: {error}",
+            hint="free some space or restore access there, then run again",
+        ) from error

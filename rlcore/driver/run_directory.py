@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from rlcore.api import RLJob
+from rlcore.checkpoint.storage import LOCK_FILE
+from rlcore.errors import UserError
 
 MANIFEST_FILE = "job.yaml"
+CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,11 @@ class RunDirectory:
 
     path: Path
     checkpoints: str
+
+    @property
+    def checkpoints_are_elsewhere(self) -> bool:
+        """Whether the manifest names a place of its own for them."""
+        return self.checkpoints != str(self.path / CHECKPOINTS)
 
     @property
     def metrics(self) -> Path:
@@ -41,12 +48,22 @@ class RunDirectory:
         return self.path / "learning_curve.png"
 
     def write_manifest(self, job: RLJob) -> None:
-        """Keeps the manifest beside its results, so that they can be evaluated later."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Keeps the manifest beside its results, so that they can be evaluated later.
+
+        Raises:
+            UserError: the directory cannot be written.
+        """
         document = job.model_dump(mode="json", by_alias=True, exclude_unset=True)
         temporary = self.path / f".{MANIFEST_FILE}.tmp"
-        temporary.write_text(yaml.safe_dump(document, sort_keys=False))
-        temporary.replace(self.path / MANIFEST_FILE)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(yaml.safe_dump(document, sort_keys=False))
+            temporary.replace(self.path / MANIFEST_FILE)
+        except OSError as error:
+            raise UserError(
+                f"cannot write {self.path / MANIFEST_FILE}: {error.strerror}",
+                hint="free some space there, or choose another directory with --runs",
+            ) from error
 
 
 def run_directory(job: RLJob, root: Path) -> RunDirectory:
@@ -54,18 +71,17 @@ def run_directory(job: RLJob, root: Path) -> RunDirectory:
     path = root / job.metadata.name
     storage = job.spec.checkpoint.storage
     base = storage.uri or storage.path
-    return RunDirectory(path, f"{base.rstrip('/')}/{job.metadata.name}" if base else str(path / "checkpoints"))
+    return RunDirectory(path, f"{base.rstrip('/')}/{job.metadata.name}" if base else str(path / CHECKPOINTS))
 
 
-def move_aside(directory: RunDirectory) -> Path | None:
-    """Renames an existing run directory so that a new run starts empty; returns its new name."""
-    if not directory.path.exists():
+def move_aside(directory: RunDirectory, stamp: str) -> str | None:
+    """Renames a run directory to `<name>.<stamp>`; returns its new name, None where there is nothing to keep."""
+    if not directory.path.is_dir() or all(entry.name == LOCK_FILE for entry in directory.path.iterdir()):
         return None
-    stamp = time.strftime("%Y%m%d-%H%M%S")
     target = directory.path.with_name(f"{directory.path.name}.{stamp}")
     number = 1
     while target.exists():
         number += 1
         target = directory.path.with_name(f"{directory.path.name}.{stamp}-{number}")
     directory.path.rename(target)
-    return target
+    return str(target)

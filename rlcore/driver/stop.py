@@ -14,7 +14,7 @@ def stop_reason(
         stop: the manifest's conditions.
         timesteps: trained so far.
         iterations: made so far.
-        episode_reward_mean: over the last episodes, None before the window is full.
+        episode_reward_mean: over the last episodes, None while they are too few to mean anything.
         elapsed_s: seconds spent training, over all restarts.
     """
     if (

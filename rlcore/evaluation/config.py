@@ -38,7 +38,7 @@ class EvaluatorConfig:
         sequence_length: timesteps of one sequence of a recurrent policy.
         compression: of batches that leave the process.
         seed: of everything random.
-        worker_index: 0 in the driver's process, 1.. for actors.
+        worker_index: 1.. for those that train; tells their seeds apart.
         torch_threads: intra-operation threads; None leaves torch's own choice.
         max_failures: exceptions of environments that are tolerated.
     """

@@ -46,8 +46,8 @@ class EpisodeCounter:
             length = int(counted[t, n] - base_length[n])
             episode = Episode(float(summed[t, n] - base_return[n]), length, int(n))
             base_return[n], base_length[n] = summed[t, n], counted[t, n]
-            # A sub-environment that fails right after its reset leaves an episode of no timesteps: none happened.
-            if episode.length:
+            # What a failure of the environment cut off is no episode: its return says nothing about the policy.
+            if valid[t, n]:
                 finished.append(episode)
         self.returns = summed[-1] - base_return
         self.lengths = counted[-1] - base_length

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ logger = logging.getLogger("rlcore.evaluation")
 
 START_DEADLINE_S = 300.0
 CALL_DEADLINE_S = 300.0
+CLOSE_DEADLINE_S = 5.0
 # Losses in a row, without a sample in between, after which a crash is no accident any more.
 CONSECUTIVE_LOSSES = 3
 
@@ -86,8 +88,9 @@ class LocalEvaluators:
 
     def stop(self) -> None:
         """Closes all environments."""
-        for evaluator in self._evaluators:
-            evaluator.close()
+        with ExitStack() as stack:
+            for evaluator in self._evaluators:
+                stack.callback(evaluator.close)
 
 
 class RemoteEvaluators:
@@ -106,10 +109,15 @@ class RemoteEvaluators:
         self._factory = PolicyEvaluator.as_remote(max_concurrency=1, **actor_options)
         self._actors = {index: self._start(index) for index in range(count)}
         self._state_ref: Any = None
+        self._timesteps = 0
         self._in_flight: dict[Any, tuple[int, Any]] = {}
         self._losses_in_a_row: dict[int, int] = {}
         self.losses = 0
-        self._await_start()
+        try:
+            self._await_start()
+        except BaseException:
+            self.stop()
+            raise
 
     @property
     def indices(self) -> list[int]:
@@ -120,6 +128,7 @@ class RemoteEvaluators:
         """Gives weights, progress and filters to all; they are put into the object store once."""
         import ray
 
+        self._timesteps = state.timesteps
         self._state_ref = ray.put((dict(state.weights), state.version, state.timesteps, dict(state.filters)))
         for actor in self._actors.values():
             actor.apply.remote(_take_global_state, self._state_ref)
@@ -172,37 +181,57 @@ class RemoteEvaluators:
                 self._losses_in_a_row[index] = 0
             except RayActorError as error:
                 self._replace(index, error)
+                self.request(index)
             except RayTaskError as error:
                 raise unwrap(error) from error
         return samples or self.wait_any(deadline_s)
 
     def fetch(self, batches: Sequence[Any]) -> list[Any]:
-        """The batches behind references, as views of the object store's memory."""
+        """The batches behind references, as views of the object store's memory; lost ones are left out, and said."""
         import ray
+        from ray.exceptions import ObjectLostError
 
-        return list(ray.get(list(batches), timeout=CALL_DEADLINE_S))
+        fetched = []
+        for reference in batches:
+            try:
+                fetched.append(ray.get(reference, timeout=CALL_DEADLINE_S))
+            except ObjectLostError as error:
+                logger.warning("a sample was lost with its node: %s", error)
+        return fetched
 
     def foreach(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """`function(evaluator, *args)` on all, in order."""
+        """`function(evaluator, *args)` on all, in order; None for one that died, which is replaced."""
         return self.foreach_with_index(_star, [(function, args)] * len(self._actors))
 
     def foreach_with_index(self, function: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
-        """`function(evaluator, arguments[i])` on evaluator i, in order."""
+        """`function(evaluator, arguments[i])` on evaluator i, in order; None for one that died, which is replaced."""
         import ray
-        from ray.exceptions import RayTaskError
+        from ray.exceptions import RayActorError, RayTaskError
 
-        refs = [self._actors[i].apply.remote(function, a) for i, a in zip(self.indices, arguments, strict=True)]
-        try:
-            return list(ray.get(refs, timeout=CALL_DEADLINE_S))
-        except RayTaskError as error:
-            raise unwrap(error) from error
+        calls = {i: self._actors[i].apply.remote(function, a) for i, a in zip(self.indices, arguments, strict=True)}
+        results = []
+        for index, reference in calls.items():
+            try:
+                results.append(ray.get(reference, timeout=CALL_DEADLINE_S))
+            except RayActorError as error:
+                self._replace(index, error)
+                results.append(None)
+            except RayTaskError as error:
+                raise unwrap(error) from error
+            except ray.exceptions.GetTimeoutError as error:
+                raise UserError(
+                    f"evaluator {index + 1} did not answer within {CALL_DEADLINE_S:.0f} s",
+                    hint="its environment may hang: run with --in-process under a debugger",
+                ) from error
+        return results
 
     def stop(self) -> None:
         """Closes all environments, then ends the actors."""
         import ray
 
         refs = [actor.close.remote() for actor in self._actors.values()]
-        ray.wait(refs, num_returns=len(refs), timeout=5.0) if refs else None
+        if refs:
+            ray.wait(refs, num_returns=len(refs), timeout=CLOSE_DEADLINE_S)
         for actor in self._actors.values():
             ray.kill(actor)
         self._actors.clear()
@@ -228,6 +257,9 @@ class RemoteEvaluators:
             ) from error
 
     def _replace(self, index: int, error: Exception) -> None:
+        """Starts an actor in a lost one's place, with its weights, and asks it for what the lost one still owed."""
+        import ray
+
         self.losses += 1
         self._losses_in_a_row[index] = self._losses_in_a_row.get(index, 0) + 1
         if self._losses_in_a_row[index] > CONSECUTIVE_LOSSES:
@@ -236,13 +268,15 @@ class RemoteEvaluators:
                 hint="out of memory? lower spec.evaluators.envsPerEvaluator or give the pool more memory",
             ) from error
         owed = [ref for ref, (owner, _) in self._in_flight.items() if owner == index]
-        logger.warning("evaluator lost, replaced: index=%d owed=%d reason=%s", index + 1, len(owed) + 1, error)
+        logger.warning("evaluator lost, replaced: index=%d owed=%d reason=%s", index + 1, len(owed), error)
+        # Unavailable is not dead: what comes back to life must not sample beside its successor.
+        ray.kill(self._actors[index])
         self._actors[index] = self._start(index)
+        self._actors[index].apply.remote(_begin_anew, self._timesteps + self.losses)
         if self._state_ref is not None:
             self._actors[index].apply.remote(_take_global_state, self._state_ref)
         for ref in owed:
             del self._in_flight[ref]
-        for _ in range(len(owed) + 1):
             self.request(index)
 
 
@@ -263,6 +297,10 @@ def unwrap(error: Exception) -> Exception:
 
 def _take_global_state(evaluator: PolicyEvaluator, state: tuple[Any, int, int, Any]) -> None:
     evaluator.set_global_state(*state)
+
+
+def _begin_anew(evaluator: PolicyEvaluator, salt: int) -> None:
+    evaluator.begin_anew(salt)
 
 
 def _alive(evaluator: PolicyEvaluator) -> bool:

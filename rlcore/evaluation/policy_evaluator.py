@@ -24,7 +24,7 @@ from rlcore.env.base import EnvFailure, derive_seed
 from rlcore.errors import EnvironmentFailure, NonFiniteError, UserError
 from rlcore.evaluation.config import EvaluatorConfig
 from rlcore.evaluation.episodes import Episode
-from rlcore.evaluation.fragments import join_fragments, keep_complete_episodes
+from rlcore.evaluation.fragments import collect_complete_episodes
 from rlcore.evaluation.track import Track
 from rlcore.evaluation.world import World, make_world
 from rlcore.policy.policy_graph import Stats
@@ -34,8 +34,8 @@ from rlcore.sample_batch import Fragment, MultiAgentBatch
 T = TypeVar("T")
 Weights = Mapping[str, np.ndarray]
 
-# How many times its target a sample of complete episodes may grow before the environment is said never to end one.
-ENDLESS_FACTOR = 1000
+# Steps after which an episode is taken to have no end.
+ENDLESS_STEPS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,7 @@ class SampleInfo:
 
     Attributes:
         worker_index: who sampled.
-        timesteps: agent steps in the batch.
-        env_steps: environment steps taken for it.
+        timesteps: environment steps in the batch; with one agent these are its transitions.
         episodes: policy id -> episodes that ended.
         filter_deltas: policy id -> what the observation filter learned.
         failures: environments that raised.
@@ -56,7 +55,6 @@ class SampleInfo:
 
     worker_index: int
     timesteps: int
-    env_steps: int
     episodes: dict[str, list[Episode]]
     filter_deltas: dict[str, dict[str, Any]]
     failures: list[EnvFailure]
@@ -115,7 +113,7 @@ class PolicyEvaluator:
     # sampling --------------------
 
     def sample(self) -> MultiAgentBatch:
-        """One batch of experience, postprocessed policy by policy.
+        """One batch of experience, postprocessed policy by policy; its count is environment steps.
 
         Raises:
             EnvironmentFailure: environments raised more often than `max_failures`.
@@ -125,20 +123,20 @@ class PolicyEvaluator:
             fragments = self._run(self.config.fragment_length, explore=True)
         else:
             fragments = self._run_complete_episodes()
-        batches = {p: self.policies[p].postprocess(fragments[p], fragments) for p in self.trained}
-        env_steps, self.world.env_steps = self.world.env_steps, 0
-        return MultiAgentBatch(batches, env_steps)
+        self._absorb(fragments, learn_filter=True)
+        batches = {p: self.policies[p].postprocess(fragments[p], others_of(p, fragments)) for p in self.trained}
+        rows = sum(int(np.count_nonzero(fragment.valid)) for fragment in fragments.values())
+        return MultiAgentBatch(batches, self.world.take_env_steps(rows))
 
     def sample_with_info(self) -> tuple[MultiAgentBatch | PackedBatch, SampleInfo]:
         """`sample()`, packed for travelling, and what the driver needs to know of it."""
         started = time.perf_counter()
         batch = self.sample()
-        packed = pack(batch, self.config.compression if self.config.worker_index else "none")
+        packed = pack(batch, self.config.compression)
         counters, self._counters = self._counters, _Counters()
         info = SampleInfo(
             worker_index=self.config.worker_index,
-            timesteps=batch.agent_steps,
-            env_steps=batch.count,
+            timesteps=batch.count,
             episodes=counters.episodes,
             filter_deltas={p: t.filter.take_delta() for p, t in self.tracks.items() if t.filter is not None},
             failures=counters.failures,
@@ -151,23 +149,29 @@ class PolicyEvaluator:
     def evaluate(self, episodes: int, seed: int) -> list[Episode]:
         """The deterministic policy's next `episodes` episodes, from environments reset with `seed`.
 
-        Every slot contributes equally many, so that short episodes are not counted more often than long ones.
-        In a multi-agent environment these are the episodes of the first policy's agents.
+        Every slot contributes equally many, or one less, so that short episodes are not counted more often than long
+        ones. In a multi-agent environment these are the episodes of the first policy's agents.
         """
         self._restart(seed)
-        first = next(iter(self.tracks))
-        track = self.tracks[first]
-        share = -(-episodes // track.slots)
+        first, track = next(iter(self.tracks.items()))
         by_slot: list[list[Episode]] = [[] for _ in range(track.slots)]
+        present = np.zeros(track.slots, bool)
         steps = 0
-        while min(len(done) for done in by_slot) < share:
-            fragment = self._run(self.config.fragment_length, explore=False)[first]
+        while True:
+            fragments = self._run(self.config.fragment_length, explore=False)
+            present |= fragments[first].valid.any(axis=0)
+            self._absorb(fragments, learn_filter=False)
             for episode in self._counters.episodes.pop(first, []):
                 by_slot[episode.slot].append(episode)
-            steps += fragment.length
-            self._refuse_endless(steps, ENDLESS_FACTOR * 100)
+            steps += fragments[first].length
+            share = -(-episodes // max(1, int(present.sum())))
+            rows = [done for done, here in zip(by_slot, present, strict=True) if here]
+            if rows and min(len(done) for done in rows) >= share:
+                break
+            if steps > ENDLESS_STEPS:
+                raise self._endless(steps)
         self._counters = _Counters()
-        return [episode for done in by_slot for episode in done[:share]][:episodes]
+        return [done[turn] for turn in range(share) for done in rows][:episodes]
 
     def _run(self, length: int, *, explore: bool) -> dict[str, Fragment]:
         tracks, world = self.tracks, self.world
@@ -177,40 +181,34 @@ class PolicyEvaluator:
             steps = world.step({policy_id: track.act(t) for policy_id, track in tracks.items()})
             for policy_id, track in tracks.items():
                 track.record(t, steps[policy_id], world.paid(policy_id))
-        fragments = {}
-        for policy_id, track in tracks.items():
-            fragments[policy_id], episodes = track.finish()
-            self._counters.episodes.setdefault(policy_id, []).extend(episodes)
+        fragments = {policy_id: track.finish() for policy_id, track in tracks.items()}
         self._check_failures()
         self._check_finite(fragments)
         return fragments
 
     def _run_complete_episodes(self) -> dict[str, Fragment]:
-        """Runs until enough timesteps were begun, then until every episode under way has ended."""
         config = self.config
-        target = config.fragment_length * config.num_envs
         self._restart(None)
+        # Recurrent states are kept evenly over joined parts, so a part is a whole number of sequences.
         every = config.sequence_length
         length = -(-min(config.fragment_length, 128) // every) * every
-        parts: list[dict[str, Fragment]] = []
-        enough_at: int | None = None
-        while True:
-            parts.append(self._run(length, explore=True))
-            joined = {p: join_fragments([part[p] for part in parts]) for p in self.tracks}
-            if enough_at is None and sum(int(f.valid.sum()) for f in joined.values()) >= target:
-                enough_at = next(iter(joined.values())).length
-            if enough_at is not None:
-                complete = {p: keep_complete_episodes(f, enough_at) for p, f in joined.items()}
-                if all(finished for _, finished in complete.values()):
-                    return {p: fragment for p, (fragment, _) in complete.items()}
-            self._refuse_endless(len(parts) * length, ENDLESS_FACTOR * max(target, 1))
-
-    def _refuse_endless(self, steps: int, limit: int) -> None:
-        if steps > limit:
-            raise UserError(
-                f"environment {self.config.environment.id} did not end an episode in {steps} steps",
-                hint="set spec.environment.maxEpisodeSteps",
+        try:
+            return collect_complete_episodes(
+                lambda: self._run(length, explore=True), config.fragment_length * config.num_envs, ENDLESS_STEPS
             )
+        except TimeoutError as error:
+            raise self._endless(ENDLESS_STEPS) from error
+
+    def _absorb(self, fragments: Mapping[str, Fragment], *, learn_filter: bool) -> None:
+        for policy_id, fragment in fragments.items():
+            episodes = self.tracks[policy_id].absorb(fragment, learn_filter=learn_filter)
+            self._counters.episodes.setdefault(policy_id, []).extend(episodes)
+
+    def _endless(self, steps: int) -> UserError:
+        return UserError(
+            f"environment {self.config.environment.id} did not end an episode in {steps:,} steps",
+            hint="set spec.environment.maxEpisodeSteps",
+        )
 
     def _restart(self, seed: int | None) -> None:
         for policy_id, (observations, mask) in self.world.reset(seed).items():
@@ -231,7 +229,9 @@ class PolicyEvaluator:
 
     def _check_finite(self, fragments: Mapping[str, Fragment]) -> None:
         for policy_id, fragment in fragments.items():
-            for name, array in (("observation", fragment.observations), ("reward", fragment.rewards)):
+            # Before the filter: it clips infinities away, and would learn from them.
+            raw = fragment.observations if fragment.raw_observations is None else fragment.raw_observations
+            for name, array in (("observation", raw), ("reward", fragment.rewards)):
                 if array.dtype.kind != "f" or np.isfinite(array).all():
                     continue
                 t, n = np.argwhere(~np.isfinite(array))[0][:2]
@@ -310,33 +310,67 @@ class PolicyEvaluator:
     # state --------------------
 
     def save(self) -> dict[str, Any]:
-        """Everything needed to go on sampling exactly; `environments` is None where they do not offer their state."""
+        """Where sampling is: environments (None where they do not offer their state), unfinished episodes, generators.
+
+        Weights and filter statistics are the learner's and the optimizer's to save: see `set_global_state`.
+        """
         return {
+            "layout": self._layout(),
             "environments": self.world.get_state(),
             "tracks": {p: t.get_state() for p, t in self.tracks.items()},
             "rngs": {p: policy.rng.bit_generator.state for p, policy in self.policies.items()},
             "failures_total": self.failures_total,
         }
 
-    def restore(self, state: dict[str, Any]) -> int:
-        """Goes on from `save`; returns the timesteps of unfinished episodes that had to begin anew."""
+    def restore(self, state: dict[str, Any] | None, salt: int) -> int:
+        """Goes on from `save`; returns the timesteps of unfinished episodes that had to begin anew.
+
+        Args:
+            state: of an evaluator with this index; None or one of other environments begins new episodes.
+            salt: makes these episodes differ from those at the run's start.
+        """
+        if state is None or state["layout"] != self._layout():
+            self.begin_anew(salt)
+            return 0 if state is None else unfinished_timesteps(state)
         self.failures_total = state["failures_total"]
         for policy_id, rng in state["rngs"].items():
             self.policies[policy_id].rng.bit_generator.state = rng
+        if state["environments"] is None:
+            self._restart(derive_seed(self.config.seed, self.config.worker_index, salt))
+            return unfinished_timesteps(state)
         for policy_id, track in state["tracks"].items():
             self.tracks[policy_id].set_state(track)
-        if state["environments"] is not None:
-            self.world.set_state(state["environments"])
-            return 0
-        lost = sum(track.counter.reset() for track in self.tracks.values())
-        # Not the seed of the run's start: the first episodes must not be played again after every resume.
-        noise = next(iter(self.policies.values())).rng.integers(2**31)
-        self._restart(int(noise))
-        return lost
+        self.world.set_state(state["environments"])
+        return 0
+
+    def begin_anew(self, salt: int) -> None:
+        """New episodes and new action noise: this evaluator must not play the run's beginning again."""
+        for policy in self.policies.values():
+            policy.rng = np.random.default_rng([self.config.seed, self.config.worker_index, salt])
+        self._restart(derive_seed(self.config.seed, self.config.worker_index, salt))
+
+    def _layout(self) -> dict[str, Any]:
+        environment = self.config.environment
+        return {
+            "environments": self.config.num_envs,
+            "vectorization": environment.vectorization,
+            "max_episode_steps": environment.max_episode_steps,
+            "slots": dict(self.world.slots),
+        }
 
     def close(self) -> None:
         """Releases the environments; may be called twice."""
         self.world.close()
+
+
+def others_of(policy_id: str, fragments: Mapping[str, Fragment]) -> dict[str, Fragment]:
+    """The other policies' fragments of the same steps: the paper's b*."""
+    return {other: fragment for other, fragment in fragments.items() if other != policy_id}
+
+
+def unfinished_timesteps(state: Mapping[str, Any]) -> int:
+    """Timesteps of the episodes under way in a saved evaluator."""
+    return int(sum(np.sum(track["episodes"]["lengths"]) for track in state["tracks"].values()))
 
 
 def evaluator_for(config: EvaluatorConfig, worker_index: int) -> EvaluatorConfig:

@@ -30,7 +30,7 @@ class Track:
         self.slots = slots
         self.sequence_length = sequence_length
         shape = policy.observation_space.shape
-        self.filter = MeanStdFilter(shape) if filter_observations and len(shape) == 1 else None
+        self.filter = MeanStdFilter(shape) if filter_observations else None
         self.counter = EpisodeCounter(slots)
         self.state = policy.initial_state(slots)
         self.fresh = np.ones(slots, dtype=bool)
@@ -96,15 +96,13 @@ class Track:
             for part in self.state:
                 part[~step.valid] = 0.0
 
-    def finish(self) -> tuple[Fragment, list[Episode]]:
-        """The fragment, and the episodes that ended in it."""
+    def finish(self) -> Fragment:
+        """The fragment, as views of this track's arrays, which are made anew for the next one."""
         source = self.observations if self.raw is None else self.raw
         self.current = source[-1].copy()
         self.current_mask = None if self.masks is None else self.masks[-1].copy()
         self.fresh = ~self.valid[-1]
-        if self.filter is not None and self.raw is not None:
-            self.filter.observe(self.raw[:-1], self.valid)
-        fragment = Fragment(
+        return Fragment(
             observations=self.observations,
             actions=self.actions,
             rewards=self.rewards,
@@ -118,9 +116,16 @@ class Track:
             last_state=[part.copy() for part in self.state],
             first_starts=self.starts,
             policy_version=self.policy.version,
+            raw_observations=self.raw,
+            paid_rewards=self.paid,
         )
-        rewards = self.rewards if self.paid is None else self.paid
-        return fragment, self.counter.update(rewards, self.valid, self.terminated | self.truncated)
+
+    def absorb(self, fragment: Fragment, *, learn_filter: bool) -> list[Episode]:
+        """Takes a fragment into the filter's statistics and the episode counts; returns the episodes that ended."""
+        if learn_filter and self.filter is not None and fragment.raw_observations is not None:
+            self.filter.observe(fragment.raw_observations[:-1], fragment.valid)
+        rewards = fragment.rewards if fragment.paid_rewards is None else fragment.paid_rewards
+        return self.counter.update(rewards, fragment.valid, fragment.done)
 
     def get_state(self) -> dict[str, Any]:
         """What sampling needs to go on where it is, the environment and the policy aside."""

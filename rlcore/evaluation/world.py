@@ -28,7 +28,6 @@ class SingleAgentWorld:
         self.policy_id = policy_id
         self.slots = {policy_id: env.num_envs}
         self.spaces: dict[str, Spaces] = {policy_id: (env.observation_space, env.action_space)}
-        self.env_steps = 0
 
     def reset(self, seed: int | None) -> dict[str, Observed]:
         """New episodes everywhere."""
@@ -36,9 +35,11 @@ class SingleAgentWorld:
 
     def step(self, actions: dict[str, np.ndarray]) -> dict[str, Step]:
         """One vector step."""
-        step = self.env.step(actions[self.policy_id])
-        self.env_steps += int(np.count_nonzero(step.valid))
-        return {self.policy_id: step}
+        return {self.policy_id: self.env.step(actions[self.policy_id])}
+
+    def take_env_steps(self, policy_rows: int) -> int:
+        """Environment steps of a sample: with one agent, its transitions."""
+        return policy_rows
 
     def paid(self, policy_id: str) -> np.ndarray | None:
         """The last rewards before clipping, where they differ."""
@@ -68,7 +69,7 @@ class MultiAgentWorld:
         self.env = env
         self.slots = dict(env.num_slots)
         self.spaces: dict[str, Spaces] = dict(env.spaces)
-        self.env_steps = 0
+        self._env_steps = 0
 
     def reset(self, seed: int | None) -> dict[str, Observed]:
         """New episodes everywhere."""
@@ -77,8 +78,13 @@ class MultiAgentWorld:
     def step(self, actions: dict[str, np.ndarray]) -> dict[str, Step]:
         """One vector step."""
         steps = self.env.step(actions)
-        self.env_steps += self.env.env_steps
+        self._env_steps += self.env.env_steps
         return steps
+
+    def take_env_steps(self, policy_rows: int) -> int:
+        """Environment steps since the last call, however many agents acted in each."""
+        taken, self._env_steps = self._env_steps, 0
+        return taken
 
     def paid(self, policy_id: str) -> np.ndarray | None:
         """Rewards are as the environment paid them."""

@@ -93,7 +93,8 @@ class Learner:
             self._batch_stats[policy_id] = {"explained_variance": explained_variance(batch)}
             if policy.config.normalize_advantages:
                 batch = batch.with_columns(**{ADVANTAGES: normalized_advantages(batch)})
-            towers = self._towers[policy_id]
+            # A batch smaller than the number of devices leaves the last ones without work.
+            towers = self._towers[policy_id][: batch.size]
             shares = batch.split(len(towers))
             self._loaded[policy_id] = [
                 _Tower(tower, tower.load(share), share.size) for tower, share in zip(towers, shares, strict=True)
@@ -127,7 +128,7 @@ class Learner:
         policy = self.policies[policy_id]
         size = min(tower.size for tower in towers)
         unit = self._timesteps_per_entry(towers[0])
-        minibatches = max(1, size * len(towers) * unit // minibatch_size)
+        minibatches = min(size, max(1, size * len(towers) * unit // minibatch_size))
         total: Any = 0.0
         norms: Any = 0.0
         epochs = 0
@@ -137,7 +138,7 @@ class Learner:
             for indices in zip(*orders, strict=True):
                 epoch_total = epoch_total + self._average_gradient(towers, indices)
                 norms = norms + policy.apply_own_gradient()
-                self._publish(towers)
+                self._publish(self._towers[policy_id])
             total = total + epoch_total
             epochs += 1
             if self._stops_early(policy, epoch_total / minibatches):
@@ -148,7 +149,8 @@ class Learner:
         stats["gradient_norm"] = float(norms) / count
         stats["learning_rate"] = policy.learning_rate(policy.timesteps)
         stats["epochs"] = epochs
-        self._check_finite(policy_id, stats)
+        stats_and_weights = {**stats, "weights": float(policy.flat.vector.sum())}
+        self._check_finite(policy_id, stats_and_weights)
         return stats
 
     @staticmethod
@@ -164,10 +166,10 @@ class Learner:
         return sum(stats[1:], start=stats[0]) / len(towers)
 
     @staticmethod
-    def _publish(towers: list[_Tower]) -> None:
+    def _publish(towers: list[TorchPolicyGraph]) -> None:
         for tower in towers[1:]:
             with torch.no_grad():
-                tower.policy.flat.vector.copy_(towers[0].policy.flat.vector)
+                tower.flat.vector.copy_(towers[0].flat.vector)
 
     @staticmethod
     def _timesteps_per_entry(tower: _Tower) -> int:
@@ -215,8 +217,7 @@ class Learner:
         self._rng.bit_generator.state = state["rng"]
         for policy_id, policy in self.policies.items():
             policy.set_state(state["policies"][policy_id])
-            for tower in self._towers[policy_id][1:]:
-                tower.flat.vector.copy_(policy.flat.vector)
+            self._publish(self._towers[policy_id])
 
 
 def explained_variance(batch: SampleBatch) -> float:

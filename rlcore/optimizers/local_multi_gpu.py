@@ -50,6 +50,8 @@ class LocalMultiGPUOptimizer(PolicyOptimizer):
         age = self.version - sample.info.policy_version
         if age > LARGEST_STALENESS:
             self.counters["discarded_timesteps"] += sample.info.timesteps
+            # Its episodes still happened: without them the slow evaluators' would be missing from the mean.
+            self.note_events(sample)
             return False
         if age > 0:
             self.counters["late_timesteps"] += sample.info.timesteps

@@ -2,7 +2,8 @@
 
     optimizer = LocalMultiGPUOptimizer(learner, evaluators, config)
     while not done:
-        progress = optimizer.step()
+        optimizer.step()
+        progress = optimizer.collect_metrics()
 
 Source: RLlib: Abstractions for Distributed Reinforcement Learning (arXiv 1712.09381), sections 3 and 4.3.
 """
@@ -49,7 +50,7 @@ class Progress:
     """What happened since the last `collect_metrics`.
 
     Attributes:
-        timesteps_sampled: agent steps in collected batches.
+        timesteps_sampled: in collected batches; with several agents these are environment steps.
         timesteps_trained: agent steps trained on (once each, however many epochs).
         episodes: of the policies, in evaluator order.
         failures: environments that raised.
@@ -95,6 +96,7 @@ class PolicyOptimizer(ABC):
         self.weight_syncs = 0
         self.version = 0
         self.counters: dict[str, int] = {"late_timesteps": 0, "discarded_timesteps": 0, "received_bytes": 0}
+        self._lost_before = 0
         self._progress = Progress()
 
     @abstractmethod
@@ -131,23 +133,26 @@ class PolicyOptimizer(ABC):
         """Takes samples into the counts and filters; returns their batches (or references), in the same order."""
         busy: dict[int, float] = {}
         for sample in samples:
-            info = sample.info
-            self.timesteps_sampled += info.timesteps
-            self._progress.timesteps_sampled += info.timesteps
-            self._progress.failures += info.failures
-            for episodes in info.episodes.values():
-                self._progress.episodes += episodes
-            for policy_id, delta in info.filter_deltas.items():
-                self.filters[policy_id].merge([delta])
-            self.counters["received_bytes"] += info.size_bytes
-            busy[sample.index] = busy.get(sample.index, 0.0) + info.sample_time_s
-            age = self.version - info.policy_version
-            self._progress.staleness = max(self._progress.staleness, age)
+            self.note_events(sample)
+            self.timesteps_sampled += sample.info.timesteps
+            self._progress.timesteps_sampled += sample.info.timesteps
+            busy[sample.index] = busy.get(sample.index, 0.0) + sample.info.sample_time_s
+            self._progress.staleness = max(self._progress.staleness, self.version - sample.info.policy_version)
         # Sampling is what the average evaluator did; the rest of the round was waiting for the slowest and the wire.
         mean_busy_s = sum(busy.values()) / max(1, len(busy)) if self.evaluators.remote else elapsed_s
         self._add_time("sample", min(mean_busy_s, elapsed_s))
         self._add_time("wait", max(0.0, elapsed_s - mean_busy_s))
         return [sample.batch for sample in samples]
+
+    def note_events(self, sample: Sample) -> None:
+        """What a sample tells whether or not it is trained on: episodes, failures, filter statistics, bytes."""
+        info = sample.info
+        self._progress.failures += info.failures
+        for episodes in info.episodes.values():
+            self._progress.episodes += episodes
+        for policy_id, delta in info.filter_deltas.items():
+            self.filters[policy_id].merge([delta])
+        self.counters["received_bytes"] += info.size_bytes
 
     def load(self, batches: Sequence[Any]) -> None:
         """Gives batches to the learner: to one in this process the data, to one elsewhere the references."""
@@ -178,7 +183,7 @@ class PolicyOptimizer(ABC):
     def collect_metrics(self) -> Progress:
         """What happened since the last call."""
         progress, self._progress = self._progress, Progress()
-        progress.counts = {**self.counters, "evaluators_lost": self.evaluators.losses}
+        progress.counts = {**self.counters, "evaluators_lost": self.evaluators_lost}
         return progress
 
     def stats(self) -> dict[str, float]:
@@ -187,9 +192,14 @@ class PolicyOptimizer(ABC):
             "timesteps_sampled": self.timesteps_sampled,
             "timesteps_trained": self.timesteps_trained,
             "weight_syncs": self.weight_syncs,
-            "evaluators_lost": self.evaluators.losses,
+            "evaluators_lost": self.evaluators_lost,
             **self.counters,
         }
+
+    @property
+    def evaluators_lost(self) -> int:
+        """Evaluators that died since the beginning of the job, over all resumes."""
+        return self._lost_before + self.evaluators.losses
 
     def foreach_evaluator(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """`function(evaluator, *args)` on all evaluators; results in their order."""
@@ -201,6 +211,7 @@ class PolicyOptimizer(ABC):
 
     def reset(self, evaluators: Evaluators) -> None:
         """Goes on with other evaluators, with what was learned and counted."""
+        self._lost_before += self.evaluators.losses
         self.evaluators = evaluators
 
     def save(self) -> dict[str, Any]:
@@ -211,6 +222,7 @@ class PolicyOptimizer(ABC):
             "timesteps_sampled": self.timesteps_sampled,
             "timesteps_trained": self.timesteps_trained,
             "weight_syncs": self.weight_syncs,
+            "evaluators_lost": self.evaluators_lost,
             "counters": dict(self.counters),
         }
 
@@ -222,6 +234,7 @@ class PolicyOptimizer(ABC):
         self.timesteps_sampled = state["timesteps_sampled"]
         self.timesteps_trained = state["timesteps_trained"]
         self.weight_syncs = state["weight_syncs"]
+        self._lost_before = state["evaluators_lost"] - self.evaluators.losses
         self.counters.update(state["counters"])
 
     def stop(self) -> None:

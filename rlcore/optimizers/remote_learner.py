@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rlcore.errors import RlcoreError, UserError
 from rlcore.evaluation.config import EvaluatorConfig
 from rlcore.evaluation.evaluator_set import unwrap
 from rlcore.evaluation.world import Spaces
@@ -41,7 +42,11 @@ class RemoteLearner:
         import ray
 
         self._actor = ray.remote(**actor_options)(_LearnerActor).remote(config, spaces, list(devices))
-        self._call("get_version")
+        try:
+            self._call("get_version")
+        except BaseException:
+            self.stop()
+            raise
 
     def load(self, batches: Sequence[Any]) -> None:
         """Batches by reference."""
@@ -81,9 +86,21 @@ class RemoteLearner:
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         import ray
-        from ray.exceptions import RayTaskError
+        from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
         try:
             return ray.get(getattr(self._actor, method).remote(*args, **kwargs), timeout=CALL_DEADLINE_S)
         except RayTaskError as error:
             raise unwrap(error) from error
+        except RayActorError as error:
+            cause = unwrap(error)
+            if isinstance(cause, RlcoreError):
+                raise cause from error
+            raise UserError(
+                f"the learner died: {error}", hint="run again: it resumes from the newest checkpoint"
+            ) from error
+        except GetTimeoutError as error:
+            raise UserError(
+                f"the learner did not answer {method} within {CALL_DEADLINE_S:.0f} s",
+                hint="the cluster may lack the learner's GPU: see `ray status`",
+            ) from error

@@ -95,6 +95,8 @@ class PPOPolicyGraph(TorchPolicyGraph):
 
     def minibatch_gradient(self, loaded: Loaded, indices: Any) -> np.ndarray | Tensor:
         time_major = loaded["__time_major__"]
+        if self.device.type != "cpu" and isinstance(indices, np.ndarray):
+            indices = torch.from_numpy(indices).to(self.device, non_blocking=True)
         batch = {
             name: column[:, indices] if time_major and not name.startswith(STATE_PREFIX) else column[indices]
             for name, column in loaded.items()

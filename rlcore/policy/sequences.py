@@ -39,4 +39,7 @@ def flatten_sequences(columns: Mapping[str, np.ndarray], fragment: Fragment) -> 
     sequences[VALID] = cut(fragment.valid)
     for index, states in enumerate(fragment.states):
         sequences[f"{STATE_PREFIX}_{index}"] = states.reshape(chunks * slots, -1)
-    return SampleBatch(sequences, policy_version=fragment.policy_version, time_major=True)
+    batch = SampleBatch(sequences, policy_version=fragment.policy_version, time_major=True)
+    # A minibatch of nothing but padding would have no mean.
+    real = sequences[VALID].any(axis=0)
+    return batch if real.all() else batch.take(np.flatnonzero(real))

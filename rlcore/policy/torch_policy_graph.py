@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlcore.policy.adam import FlatAdam
 from rlcore.policy.distributions import MASKED_LOGIT, distribution_for
 from rlcore.policy.fast_mlp import SUPPORTED_ACTIVATIONS, FastMLP
 from rlcore.policy.flat_parameters import FlatParameters
@@ -69,9 +70,13 @@ class TorchPolicyGraph(PolicyGraph):
         self.timesteps = 0
         self.device = torch.device(device)
         self.distribution = distribution_for(action_space)
-        self.model = build_model(observation_space, self.distribution, model, seed=seed)
+        # In evaluation mode for good: what acts must be what learns, and a custom model's dropout would draw from a
+        # generator that no checkpoint holds.
+        self.model = build_model(observation_space, self.distribution, model, seed=seed).eval()
         self.flat = FlatParameters(self.model, self.device)
-        self.adam = _adam(self.flat, config.learning_rate, config.adam_epsilon)
+        self.adam = FlatAdam(
+            self.flat.vector, self.flat.gradient, learning_rate=config.learning_rate, epsilon=config.adam_epsilon
+        )
         self.learning_rate = Schedule(config.learning_rate, config.learning_rate_schedule)
         self.rng = np.random.default_rng([seed if noise_seed is None else noise_seed, 1])
         self.fast = self._fast_mlp()
@@ -182,7 +187,7 @@ class TorchPolicyGraph(PolicyGraph):
 
     def on_global_timesteps(self, timesteps: int) -> None:
         self.timesteps = timesteps
-        self.adam.param_groups[0]["lr"] = self.learning_rate(timesteps)
+        self.adam.learning_rate = self.learning_rate(timesteps)
 
     def exceeds_kl_target(self, kl: float) -> bool:
         """Whether further epochs on this batch should be left out; algorithms without such a rule never do."""
@@ -192,7 +197,7 @@ class TorchPolicyGraph(PolicyGraph):
         """A tower: the same policy with parameters of its own on another device."""
         twin = copy.copy(self)
         twin.device = torch.device(device)
-        twin.model = build_model(self.observation_space, self.distribution, self.model_spec, seed=self.seed)
+        twin.model = build_model(self.observation_space, self.distribution, self.model_spec, seed=self.seed).eval()
         twin.flat = FlatParameters(twin.model, twin.device)
         twin.flat.vector.copy_(self.flat.vector)
         twin.fast = twin._fast_mlp()
@@ -215,23 +220,18 @@ class TorchPolicyGraph(PolicyGraph):
         self.version = version
 
     def get_state(self) -> dict[str, Any]:
-        slots = self.adam.state_dict()["state"].get(0, {})
         return {
             "weights": self.get_weights(),
             "version": self.version,
             "timesteps": self.timesteps,
-            "adam": {name: value.cpu().numpy().copy() for name, value in slots.items()},
+            "adam": self.adam.get_state(),
             "rng": self.rng.bit_generator.state,
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.set_weights(state["weights"], state["version"])
         self.rng.bit_generator.state = state["rng"]
-        document = self.adam.state_dict()
-        document["state"] = (
-            {0: {n: torch.as_tensor(v).clone() for n, v in state["adam"].items()}} if state["adam"] else {}
-        )
-        self.adam.load_state_dict(document)
+        self.adam.set_state(state["adam"])
         self.on_global_timesteps(state["timesteps"])
 
     def _fast_mlp(self) -> FastMLP | None:
@@ -242,9 +242,3 @@ class TorchPolicyGraph(PolicyGraph):
 
 
 PolicyFactory = Callable[..., TorchPolicyGraph]
-
-
-def _adam(flat: FlatParameters, learning_rate: float, epsilon: float) -> torch.optim.Adam:
-    parameter = torch.nn.Parameter(flat.vector)
-    parameter.grad = flat.gradient
-    return torch.optim.Adam([parameter], lr=learning_rate, eps=epsilon, fused=True)

@@ -84,8 +84,8 @@ def test_targets_are_judged_by_medians_and_ratios():
 
 def test_the_table_shows_medians_units_and_ratios():
     text = section(record([50.0, 100.0, 100.0]))
-    assert "| **rlcore** | us | 300 | 100 to 400 | 1 x 1 |  |" in text
-    assert "| peer | them | 100 | 50.0 to 100 | 1 x 1 | 3.00x |" in text
+    assert "| **rlcore** | us | 300 | 100 to 400 | 1 x 1 |  |  |" in text
+    assert "| peer | them | 100 | 50.0 to 100 | 1 x 1 |  | 3.00x |" in text
     assert "median, timesteps/s" in text
     assert "- us: at least 2 times them: 3.00x, met" in text
     assert "load average 0.5 before and 1.25 after" in text
@@ -93,8 +93,14 @@ def test_the_table_shows_medians_units_and_ratios():
 
 def test_a_peer_that_cannot_run_stays_in_the_table_with_the_reason():
     text = section(record([None, None, None], "cannot be installed: no | such version"))
-    assert "| peer | them | not measured: cannot be installed: no / such version |" in text
+    assert "| peer | them | not measured: cannot be installed: no / such version |  | 1 x 1 |  |  |" in text
     assert "- us: at least 2 times them: not measured" in text
+
+
+def test_a_run_that_others_disturbed_shows_it():
+    disturbed = record([50.0, 100.0, 100.0])
+    disturbed["rows"][0]["details"] = [{"cpu_share": 0.98}, {"cpu_share": 0.49}, {}]
+    assert "| **rlcore** | us | 300 | 100 to 400 | 1 x 1 | 49% |  |" in section(disturbed)
 
 
 def test_only_what_is_between_the_markers_is_replaced():

@@ -223,7 +223,7 @@ def test_a_full_disk_keeps_the_previous_completion_record(tmp_path: Path, kind: 
         write_completion(store, {"phase": "Succeeded"})
         with pytest.raises(CheckpointError, match=r"completion\.json cannot be written"):
             write_completion(store, {"phase": "x" * 100_000})
-        assert read_completion(store) == {"phase": "Succeeded"}
+        assert read_completion(store) == {"phase": "Succeeded", "identity": IDENTITY}
         assert os.listdir(tmp_path / "disk") == ["completion.json"]
 
 

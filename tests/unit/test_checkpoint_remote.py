@@ -68,7 +68,8 @@ def location(request: pytest.FixtureRequest) -> str:
 
 
 def make_store(location: str, **options: Any) -> CheckpointStore:
-    return CheckpointStore(location, **({"identity": {"algorithm": "PPO"}, "keep": 2} | options))
+    defaults: dict[str, Any] = {"identity": {"algorithm": "PPO"}, "keep": 2}
+    return CheckpointStore(location, **(defaults | options))
 
 
 def save(store: CheckpointStore, n: int) -> None:
@@ -129,7 +130,108 @@ def test_the_completion_record(location: str) -> None:
     store = make_store(location)
     assert read_completion(store) is None
     write_completion(store, {"phase": "Succeeded"})
-    assert read_completion(make_store(location)) == {"phase": "Succeeded"}
+    assert read_completion(make_store(location)) == {"phase": "Succeeded", "identity": {"algorithm": "PPO"}}
+
+
+def objects(store: CheckpointStore) -> list[str]:
+    """Every object of a store, by its path there."""
+    raw, root = files(store)
+    raw.invalidate_cache()
+    return [name.removeprefix(f"{root}/") for name in raw.find(root)] if raw.exists(root) else []
+
+
+def test_moving_aside_takes_every_object_and_leaves_the_neighbors(location: str) -> None:
+    store = make_store(location)
+    assert store.move_aside("old") is None
+    neighbor = make_store(f"{location}-2")
+    save(neighbor, 9)
+    for n in (1, 2):
+        save(store, n)
+    write_completion(store, {"phase": "Succeeded"})
+    before = objects(store)
+    assert store.move_aside("old") == f"{location}.old"
+    assert objects(store) == []
+    assert store.latest() is None
+    moved = make_store(f"{location}.old")
+    assert objects(moved) == before
+    assert [info.iteration for info in moved.list()] == [1, 2]
+    assert moved.latest()[1]["n"] == 2  # type: ignore[index]
+    assert read_completion(moved) is not None
+    assert neighbor.latest() is not None
+
+    save(store, 3)
+    assert store.move_aside("old") == f"{location}.old-2"
+    assert objects(moved) == before
+
+
+def test_a_lock_file_alone_is_nothing_to_move(location: str) -> None:
+    store = make_store(location)
+    raw, root = files(store)
+    raw.pipe_file(f"{root}/.lock", b"")
+    assert store.move_aside("old") is None
+    assert objects(store) == [".lock"]
+
+
+def finished_run(location: str) -> None:
+    """Two checkpoints and a completion record: seven objects."""
+    store = make_store(location)
+    for n in (1, 2):
+        save(store, n)
+    write_completion(store, {"phase": "Succeeded"})
+
+
+def test_a_file_is_copied_before_what_vouches_for_it_and_removed_after_it() -> None:
+    steps: list[str] = []
+    finished_run("memory://root/order")
+    make_store("memory://root/order", fault=steps.append).move_aside("old")
+    manifests = ["ckpt-000000000010-1/manifest.json", "ckpt-000000000020-2/manifest.json"]
+    assert len(steps) == 2 * 7
+    assert steps[4:7] == [f"copy {path}" for path in [*manifests, "completion.json"]]
+    assert steps[7:10] == [f"delete {path}" for path in ["completion.json", *manifests]]
+
+
+@pytest.mark.parametrize("step", range(2 * 7))
+def test_moving_aside_stopped_at_any_step_leaves_whole_checkpoints_and_can_be_repeated(step: int) -> None:
+    location = f"memory://root/stopped-{step}"
+    finished_run(location)
+    remaining = iter(range(step))
+
+    def fault(_: str) -> None:
+        if next(remaining, None) is None:
+            raise OSError("the network is gone")
+
+    with pytest.raises(CheckpointError, match="the network is gone; nothing is lost"):
+        make_store(location, fault=fault).move_aside("old")
+    here, there = make_store(location), make_store(f"{location}.old")
+    for store in (here, there):
+        manifests = [path for path in objects(store) if path.endswith("manifest.json")]
+        assert len(store.list()) == len(manifests)
+        if read_completion(store) is not None:
+            assert len(store.list()) == 2
+    loaded = here.latest() or there.latest()  # without --fresh the old run goes on where it was, until all is away
+    assert loaded is not None
+    assert loaded[1]["n"] == 2
+    here.move_aside("old")
+    assert objects(here) == []
+
+
+def test_nothing_is_removed_when_the_copy_is_not_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_store("memory://root/incomplete")
+    save(store, 1)
+    before = objects(store)
+    raw, _ = files(store)
+    monkeypatch.setattr(raw, "cp_file", lambda source, target: None)
+    with pytest.raises(CheckpointError, match="is not complete; nothing was removed"):
+        store.move_aside("old")
+    assert objects(store) == before
+
+
+def test_a_whole_bucket_is_not_moved(s3: str) -> None:
+    store = make_store(s3)
+    save(store, 1)
+    with pytest.raises(CheckpointError, match="a bucket cannot be renamed"):
+        store.move_aside("old")
+    assert store.latest() is not None
 
 
 def test_a_bucket_that_does_not_exist_is_an_error_on_one_screen(s3: str) -> None:
@@ -148,6 +250,8 @@ def test_an_unreachable_server_is_an_error_and_not_an_empty_store(s3: str, monke
     s3fs.S3FileSystem.clear_instance_cache()
     with pytest.raises(CheckpointError, match=r"cannot read s3://rl-checkpoints/run"):
         make_store(f"{s3}/run").latest()
+    with pytest.raises(CheckpointError, match=r"cannot move s3://rl-checkpoints/run aside"):
+        make_store(f"{s3}/run").move_aside("old")
     s3fs.S3FileSystem.clear_instance_cache()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -243,14 +244,102 @@ def test_the_completion_record_comes_back_and_has_no_nan(tmp_path: Path) -> None
     store = make_store(tmp_path / "new")
     assert read_completion(store) is None
     write_completion(store, {"phase": "Succeeded", "reward": float("nan"), "evaluation": {"rewards": (1.0, 2.0)}})
-    assert read_completion(store) == {"phase": "Succeeded", "reward": None, "evaluation": {"rewards": [1.0, 2.0]}}
+    assert read_completion(store) == {
+        "phase": "Succeeded",
+        "reward": None,
+        "evaluation": {"rewards": [1.0, 2.0]},
+        "identity": IDENTITY,
+    }
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["completion.json"]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "\udcff"])
+def test_a_completion_record_of_another_job_is_refused_and_says_each_difference(tmp_path: Path) -> None:
+    write_completion(make_store(tmp_path), {"phase": "Succeeded"})
+    with pytest.raises(CheckpointError) as caught:
+        read_completion(make_store(tmp_path, identity=IDENTITY | {"environment": "Acrobot-v1"}))
+    assert caught.value.message.splitlines() == [
+        f"{tmp_path}/completion.json belongs to another job:",
+        "  environment: checkpoint has CartPole-v1, this job has Acrobot-v1",
+    ]
+    assert "--fresh" in str(caught.value)
+
+
+def test_a_completion_record_without_an_identity_is_accepted(tmp_path: Path) -> None:
+    (tmp_path / "completion.json").write_text('{"phase": "Succeeded"}')
+    assert read_completion(make_store(tmp_path)) == {"phase": "Succeeded"}
+
+
+def test_an_identity_with_infinite_bounds_is_its_own_in_a_completion_record(tmp_path: Path) -> None:
+    store = make_store(tmp_path, identity={"environment kwargs": {"high": float("inf")}})
+    write_completion(store, {"phase": "Succeeded"})
+    assert read_completion(store) is not None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "\udcff", '{"identity": "PPO"}'])
 def test_a_completion_record_that_cannot_be_read_is_no_completion(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str
 ) -> None:
     (tmp_path / "completion.json").write_bytes(content.encode(errors="surrogateescape"))
     assert read_completion(make_store(tmp_path)) is None
     assert "is not a completion record" in caplog.text
+
+
+def test_moving_aside_renames_the_whole_location_and_leaves_an_empty_store(tmp_path: Path) -> None:
+    store = save_three(tmp_path / "run")
+    write_completion(store, {"phase": "Succeeded"})
+    assert store.move_aside("old") == f"{tmp_path}/run.old"
+    assert store.latest() is None
+    assert read_completion(store) is None
+    moved = make_store(tmp_path / "run.old")
+    assert moved.latest()[0].iteration == 3  # type: ignore[index]
+    assert read_completion(moved) is not None
+
+
+def test_moving_aside_never_replaces_what_was_moved_before(tmp_path: Path) -> None:
+    (tmp_path / "run.old-2").write_text("somebody's notes")
+    targets = []
+    for _ in range(3):
+        targets.append(save_three(tmp_path / "run").move_aside("old"))
+    assert targets == [f"{tmp_path}/run.old", f"{tmp_path}/run.old-3", f"{tmp_path}/run.old-4"]
+    assert (tmp_path / "run.old-2").read_text() == "somebody's notes"
+
+
+def test_where_nothing_is_stored_nothing_is_moved(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "run")
+    assert store.move_aside("old") is None
+    (tmp_path / "run").mkdir()
+    assert store.move_aside("old") is None
+    (tmp_path / "run" / ".lock").write_text("")
+    assert store.move_aside("old") is None
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_name_found_damaged_is_good_again_after_moving_aside(tmp_path: Path) -> None:
+    store = save_three(tmp_path / "run")
+    flip_one_bit(tmp_path / "run" / "ckpt-000000003000-3" / "arrays.npz")
+    store.latest()
+    store.move_aside("old")
+    store.save(state(3), timesteps=3000, iteration=3)
+    assert names(store) == ["ckpt-000000003000-3"]
+
+
+@pytest.mark.parametrize("suffix", ["", "a/b"])
+def test_a_suffix_stays_in_the_same_directory(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(ValueError, match="cannot be the end of a name"):
+        save_three(tmp_path / "run").move_aside(suffix)
+
+
+def test_a_location_that_cannot_be_moved_is_an_error_on_one_screen(tmp_path: Path) -> None:
+    def fault(step: str) -> None:
+        if step == "rename run.old":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    save_three(tmp_path / "run")
+    store = make_store(tmp_path / "run", fault=fault)
+    with pytest.raises(CheckpointError, match=r"cannot move .*run aside to .*run\.old: Permission denied") as caught:
+        store.move_aside("old")
+    assert "write permission" in (caught.value.hint or "")
+    assert len(names(store)) == 3
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="Not a directory"):
+        make_store(tmp_path / "file").move_aside("old")

@@ -130,7 +130,7 @@ class Colour(enum.IntEnum):
         ({"optimizer": {0: 1}}, r"state\.optimizer: key 0 is int"),
         ({"x": np.array([object()])}, r"state\.x: .* dtype object"),
         ({"x": np.zeros(1, [("a", "i4")])}, r"state\.x: .* dtype"),
-        ({"x": np.ma.array([1], mask=[1])}, r"state\.x: .*MaskedArray"),
+        ({"x": np.ma.array([1], mask=[True])}, r"state\.x: .*MaskedArray"),
         ({"x": collections.OrderedDict()}, r"state\.x: .*OrderedDict"),
         ({"x": Colour.RED}, r"state\.x: .*Colour"),
         ({"x": len}, r"state\.x: "),

@@ -1,5 +1,6 @@
 """From a manifest and a machine to a plan; when training is over; where files go."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,12 @@ def test_which_devices_learn(gpus, machine, devices, noted):
     made = plan(machine, learner={"gpus": gpus})
     assert made.devices == devices
     assert bool(made.notes) == noted
+
+
+def test_straggler_mitigation_that_cannot_work_is_noted():
+    config = {"trainBatchSize": 512, "stragglerMitigation": True}
+    assert "no effect" in plan(optimizer="SyncSamples", config=config).notes[0]
+    assert plan(config=config).notes == ()
 
 
 def test_strict_makes_a_note_an_error():
@@ -131,12 +138,16 @@ def test_where_checkpoints_go(storage, expected):
 
 def test_an_earlier_run_is_moved_aside_and_never_lost(tmp_path):
     directory = run_directory(make_job("job"), tmp_path)
-    assert move_aside(directory) is None
+    assert move_aside(directory, "then") is None
+    directory.path.mkdir()
+    (directory.path / ".lock").touch()
+    assert move_aside(directory, "then") is None  # a lock is no run
+    shutil.rmtree(directory.path)
     moved = []
     for content in ("one", "two", "three"):
         directory.path.mkdir()
         (directory.path / "result").write_text(content)
-        moved.append(move_aside(directory))
+        moved.append(Path(move_aside(directory, "then")))
     assert [(path / "result").read_text() for path in moved] == ["one", "two", "three"]
     assert not directory.path.exists()
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import yaml
 from rlcore.checkpoint import CheckpointStore
 from rlcore.cli.main import run_cli
 from rlcore.driver.identity import identity
-from tests.jobs import make_job
+from tests.jobs import make_job, pools
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,15 +85,20 @@ def start(manifest: Path, *options: str, in_process: bool = True) -> subprocess.
     )  # fmt: skip
 
 
-def wait_for_iterations(directory: Path, count: int, process: subprocess.Popen, deadline_s: float = 120) -> None:
+def wait_for(condition: Callable[[], object], process: subprocess.Popen, deadline_s: float = 120) -> None:
+    """Polls a condition while a process runs."""
     end = time.monotonic() + deadline_s
-    while time.monotonic() < end:
+    while not condition():
         if process.poll() is not None:
             pytest.fail(f"ended early: {process.communicate()[0]}")
-        if len(metrics(directory)) >= count:
-            return
+        if time.monotonic() > end:
+            process.kill()
+            pytest.fail(f"not within {deadline_s} s: {process.communicate()[0]}")
         time.sleep(0.02)
-    pytest.fail(f"fewer than {count} iterations in {deadline_s} s")
+
+
+def wait_for_iterations(directory: Path, count: int, process: subprocess.Popen) -> None:
+    wait_for(lambda: len(metrics(directory)) >= count, process)
 
 
 def metrics(directory: Path) -> list[dict]:
@@ -181,6 +187,113 @@ def test_fresh_starts_over_and_keeps_the_old_run(tmp_path, rlcore_run):
     assert len(list((tmp_path / "runs").glob("job.*"))) == 1
 
 
+def test_fresh_on_a_first_run_moves_nothing(tmp_path, rlcore_run):
+    first = rlcore_run(write_manifest(tmp_path, stop={"timesteps": 600}), "--fresh")
+    assert first.returncode == 0
+    assert "earlier run" not in first.stdout
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["job"]
+
+
+def test_fresh_starts_over_where_checkpoints_are_elsewhere(tmp_path, rlcore_run):
+    elsewhere = {"checkpoint": {"storage": {"path": str(tmp_path / "shared")}}, "stop": {"timesteps": 600}}
+    manifest = write_manifest(tmp_path, **elsewhere)
+    rlcore_run(manifest)
+    assert "complete already" in rlcore_run(manifest).stdout
+    write_manifest(tmp_path, model={"hiddens": [16]}, **elsewhere)
+    again = rlcore_run(manifest, "--fresh")
+    assert again.returncode == 0, again.stderr
+    assert "complete already" not in again.stdout
+    assert len(list((tmp_path / "shared").glob("job*"))) == 2
+
+
+def test_a_seed_that_is_drawn_is_kept_for_resumes(tmp_path, rlcore_run):
+    manifest = write_manifest(tmp_path, seed=None, stop={"timesteps": 600})
+    rlcore_run(manifest)
+    seed_file = tmp_path / "runs" / "job" / "checkpoints" / "seed.json"
+    seed = json.loads(seed_file.read_text())
+    write_manifest(tmp_path, seed=None, stop={"timesteps": 1200})
+    assert "resumed" in rlcore_run(manifest).stdout
+    assert json.loads(seed_file.read_text()) == seed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"evaluators": {"envsPerEvaluator": 8, "pools": [{"name": "p", "minReplicas": 0, "maxReplicas": 1}]}},
+        {"evaluators": {"envsPerEvaluator": 4, "pools": [{"name": "p", "minReplicas": 2, "maxReplicas": 2}]}},
+        {"environment": {"id": "CartPole-v1", "vectorization": "sync"}},
+        {"config": {"trainBatchSize": 1024, "learningRate": 1e-4}},
+    ],
+    ids=["environments", "evaluators", "vectorization", "hyper-parameters"],
+)
+def test_what_may_change_between_runs_changes(tmp_path, rlcore_run, change):
+    manifest = write_manifest(tmp_path, stop={"timesteps": 1500})
+    rlcore_run(manifest)
+    write_manifest(tmp_path, stop={"timesteps": 4000}, **change)
+    again = rlcore_run(manifest)
+    assert again.returncode == 0, again.stderr
+    assert "resumed at 1," in again.stdout
+    assert metrics(tmp_path / "runs" / "job")[-1]["timesteps"] >= 4000
+
+
+def test_several_policies_with_a_filter_train_resume_and_play(tmp_path, rlcore_run, capsys):
+    spec = {
+        "environment": {"id": "tests.jobs:TwoAgents"},
+        "multiAgent": {"policies": {"same": {}, "other": {}}, "mapping": "tests.jobs:own_policy"},
+        "config": {"trainBatchSize": 512, "minibatchSize": 128, "observationFilter": "meanStd"},
+    }
+    manifest = write_manifest(tmp_path, stop={"timesteps": 1500}, **spec)
+    assert rlcore_run(manifest).returncode == 0
+    write_manifest(tmp_path, stop={"timesteps": 3000}, **spec)
+    again = rlcore_run(manifest)
+    assert again.returncode == 0, again.stderr
+    assert "resumed at 1," in again.stdout
+    assert {"same/kl", "other/kl"} <= set(metrics(tmp_path / "runs" / "job")[-1]["learner"])
+    assert run_cli(["eval", str(tmp_path / "runs" / "job"), "--episodes", "2"]) == 0
+
+
+def test_a_run_that_was_moved_aside_plays_its_own_policy(tmp_path, rlcore_run, capsys):
+    manifest = write_manifest(tmp_path, stop={"timesteps": 1500})
+    rlcore_run(manifest)
+    write_manifest(tmp_path, stop={"timesteps": 600})
+    rlcore_run(manifest, "--fresh")
+    (moved,) = (tmp_path / "runs").glob("job.*")
+    assert run_cli(["eval", str(moved), "-o", "json", "--episodes", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["timesteps"] >= 1500
+
+
+def test_another_environments_finished_run_is_not_this_jobs(tmp_path, rlcore_run):
+    manifest = write_manifest(tmp_path, stop={"timesteps": 600})
+    rlcore_run(manifest)
+    write_manifest(tmp_path, environment={"id": "Acrobot-v1"}, stop={"timesteps": 600})
+    assert_user_error(rlcore_run(manifest), "CartPole-v1", "Acrobot-v1", "--fresh")
+
+
+def test_an_evaluation_that_fails_does_not_fail_the_run(tmp_path, rlcore_run):
+    deadly = {"id": "tests.jobs:FailsWhenEvaluated", "maxFailures": 0}
+    manifest = write_manifest(
+        tmp_path, environment=deadly, stop={"timesteps": 1200}, evaluation={"every": 1, "episodes": 2}
+    )
+    done = rlcore_run(manifest)
+    assert done.returncode == 0, done.stderr
+    assert "evaluation failed" in done.stderr
+    assert "complete already" in rlcore_run(manifest).stdout
+
+
+def test_a_signal_while_the_finished_run_is_evaluated_leaves_it_complete(tmp_path):
+    slow = {"id": "tests.jobs:CountingEnv", "kwargs": {"length": 100_000_000}, "maxEpisodeSteps": 100_000}
+    manifest = write_manifest(
+        tmp_path, environment=slow, stop={"timesteps": 600}, evaluation={"every": 100, "episodes": 1}
+    )
+    process = start(manifest, in_process=False)
+    completion = tmp_path / "runs" / "job" / "checkpoints" / "completion.json"
+    wait_for(completion.exists, process)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "job is complete" in output
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("in_process", [True, False], ids=["in process", "ray"])
 def test_an_interrupted_run_resumes_and_equals_an_uninterrupted_one(tmp_path, number, in_process, rlcore_run):
@@ -209,9 +322,7 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path, rlcore_run):
     directory = tmp_path / "runs" / "job"
     process = start(manifest)
     wait_for_iterations(directory, 1, process)
-    end = time.monotonic() + 60
-    while not list(directory.glob("checkpoints/*/manifest.json")) and time.monotonic() < end:
-        time.sleep(0.02)
+    wait_for(lambda: list(directory.glob("checkpoints/*/manifest.json")), process)
     process.kill()
     process.communicate(timeout=30)
     write_manifest(tmp_path, stop={"timesteps": 1000})
@@ -220,16 +331,18 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path, rlcore_run):
     assert "resumed at" in again.stdout
 
 
-def test_a_signal_during_start_leaves_no_debris(tmp_path, rlcore_run):
-    manifest = write_manifest(tmp_path, stop={"timesteps": 10_000_000})
-    process = start(manifest)
-    end = time.monotonic() + 60
-    while not (tmp_path / "runs" / "job" / ".lock").exists() and time.monotonic() < end:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert process.returncode in (143, -signal.SIGTERM)
-    write_manifest(tmp_path, stop={"timesteps": 1000})
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_ray_starts_ends_the_run_at_once(tmp_path, rlcore_run, number):
+    manifest = write_manifest(tmp_path, stop={"timesteps": 600}, evaluators=pools(1))
+    process = start(manifest, in_process=False)
+    for line in process.stdout:
+        if "starting Ray" in line:
+            break
+    time.sleep(0.5)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, output
+    assert "before training began: nothing was changed" in output
     assert rlcore_run(manifest).returncode == 0
 
 

@@ -1,9 +1,10 @@
 """Episode returns from whole fragments; joining fragments; keeping complete episodes."""
 
 import numpy as np
+import pytest
 
 from rlcore.evaluation.episodes import Episode, EpisodeCounter, EpisodeWindow
-from rlcore.evaluation.fragments import join_fragments, keep_complete_episodes
+from rlcore.evaluation.fragments import collect_complete_episodes, join_fragments, keep_complete_episodes
 from rlcore.policy.sequences import flatten_rows, flatten_sequences
 from rlcore.sample_batch import Fragment
 
@@ -43,8 +44,10 @@ def test_several_episodes_of_several_slots_come_in_order_of_time():
     assert episodes == [Episode(10.0, 1, 1), Episode(3.0, 2, 0), Episode(0.0, 1, 1), Episode(4.0, 1, 0)]
 
 
-def test_an_environment_that_fails_right_after_its_reset_left_no_episode():
-    assert EpisodeCounter(1).update(column(0), column(0, dtype=bool), column(1, dtype=bool)) == []
+def test_what_a_failure_cut_off_is_no_episode_and_does_not_run_into_the_next():
+    rewards, done = column(1, 1, 0, 0, 5), column(0, 0, 1, 0, 1, dtype=bool)
+    valid = column(1, 1, 0, 0, 1, dtype=bool)
+    assert EpisodeCounter(1).update(rewards, valid, done) == [Episode(5.0, 1, 0)]
 
 
 def test_counters_go_on_from_their_state():
@@ -84,12 +87,46 @@ def test_complete_episodes_end_where_the_episode_under_way_ends():
     # slot 0 ends at rows 1 and 4, slot 1 at row 3; enough was there after row 2
     done = np.array([[0, 0], [1, 0], [0, 0], [0, 1], [1, 0]], bool)
     valid = np.array([[1, 1], [1, 1], [0, 1], [1, 1], [1, 0]], bool)
-    fragment, finished = keep_complete_episodes(make_fragment(done, valid), enough_at=2)
-    assert finished
+    fragment = keep_complete_episodes(make_fragment(done, valid), enough_at=2)
     # slot 0 was between two episodes: its second one is left out; slot 1's first one is whole
     assert fragment.valid.T.astype(int).tolist() == [[1, 1, 0, 0, 0], [1, 1, 1, 1, 0]]
-    _, finished = keep_complete_episodes(make_fragment(done[:3], valid[:3]), enough_at=2)
-    assert not finished
+
+
+def parts_of(done, valid, length):
+    """Fragments of `length` rows each, one a call."""
+    pieces = [make_fragment(done[i : i + length], valid[i : i + length]) for i in range(0, len(done), length)]
+    pieces.reverse()
+    return lambda: {"p": pieces.pop()}
+
+
+def test_episodes_are_collected_until_those_under_way_have_ended():
+    done = np.array([[0, 0], [1, 0], [0, 0], [0, 1], [1, 0], [0, 0]], bool)
+    valid = np.array([[1, 1], [1, 1], [0, 1], [1, 1], [1, 0], [0, 1]], bool)
+    fragment = collect_complete_episodes(parts_of(done, valid, 2), target=4, most_steps=100)["p"]
+    assert fragment.length == 4
+    assert fragment.valid.T.astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
+
+
+def test_an_agent_that_never_comes_is_not_waited_for():
+    done = np.array([[0, 0], [1, 0]], bool)
+    valid = np.array([[1, 0], [1, 0]], bool)
+    fragment = collect_complete_episodes(parts_of(done, valid, 2), target=2, most_steps=100)["p"]
+    assert fragment.valid.sum() == 2
+
+
+def test_episodes_without_end_are_given_up():
+    none = np.zeros((100, 1), bool)
+    with pytest.raises(TimeoutError):
+        collect_complete_episodes(parts_of(none, ~none, 5), target=2, most_steps=30)
+
+
+def test_sequences_without_a_real_timestep_are_left_out():
+    fragment = make_fragment([[0, 0], [1, 0], [0, 0], [0, 0]], [[1, 1], [1, 1], [0, 1], [0, 1]])
+    fragment.state_every = 2
+    fragment.states = [np.arange(4, dtype=np.float32).reshape(2, 2, 1)]
+    batch = flatten_sequences({"observations": fragment.observations[:-1]}, fragment)
+    assert batch.size == 3
+    assert batch["state_in_0"][:, 0].tolist() == [0, 1, 3]
 
 
 def test_rows_that_are_no_transition_are_left_out_of_batches():

@@ -103,7 +103,7 @@ def test_a_restored_optimizer_goes_on_exactly(start):
     two.restore(one.save())
     states = one.foreach_evaluator(PolicyEvaluator.save)
     two.broadcast()
-    two.evaluators.foreach_with_index(PolicyEvaluator.restore, states)
+    two.evaluators.foreach_with_index(lambda e, state: e.restore(state, salt=1), states)
     two.weight_syncs -= 1
     one.step()
     two.step()
@@ -161,6 +161,27 @@ def test_two_towers_learn_from_minibatches_and_restore():
         each.update([batch], num_epochs=2, minibatch_size=64)
     np.testing.assert_array_equal(learner.get_weights()[DEFAULT_POLICY], twin.get_weights()[DEFAULT_POLICY])
     assert learner.get_version() == twin.get_version() == 2
+
+
+@pytest.mark.parametrize("devices", [["cpu"], ["cpu", "cpu"], ["cpu"] * 5])
+@pytest.mark.parametrize("mode", ["truncate", "completeEpisodes"])
+def test_sequences_train_whatever_the_sizes_are(devices, mode):
+    config = {
+        "trainBatchSize": 96,
+        "minibatchSize": 8,
+        "maxSequenceLength": 32,
+        "fragmentLength": 24,
+        "batchMode": mode,
+    }
+    evaluator_config = make_evaluator_config(config=config, model={"hiddens": [8], "lstmSize": 4})
+    spaces = probe_spaces(evaluator_config)
+    learner = Learner({p: evaluator_config.build_policy(p, spaces[p]) for p in spaces}, devices=devices, seed=0)
+    evaluator = PolicyEvaluator(evaluator_config)
+    for _ in range(4):
+        learner.update([evaluator.sample()], num_epochs=2, minibatch_size=8)
+    evaluator.close()
+    towers = learner._towers[DEFAULT_POLICY]
+    assert all(np.array_equal(towers[0].get_weights(), tower.get_weights()) for tower in towers)
 
 
 def test_epochs_end_early_at_the_kl_target():
@@ -263,6 +284,22 @@ def test_a_lost_evaluator_is_replaced_and_training_goes_on(start, local_ray):
     assert 900 <= progress.timesteps_sampled <= 1024
     versions = optimizer.foreach_evaluator(lambda e: e.policies[DEFAULT_POLICY].version)
     assert versions == [1, 1]
+
+
+def test_an_evaluator_that_died_is_no_obstacle_to_a_checkpoint(start, local_ray):
+    import ray
+
+    optimizer = start(use_ray=True, evaluators=pools(2))
+    optimizer.step()
+    ray.kill(optimizer.evaluators._actors[0])
+    saved = optimizer.foreach_evaluator(PolicyEvaluator.save)
+    assert saved[0] is None
+    assert saved[1]["layout"]["environments"] == 4
+    optimizer.step()
+    assert optimizer.stats()["evaluators_lost"] == 1
+    twin = start(evaluators=pools(2))
+    twin.restore(optimizer.save())
+    assert twin.stats()["evaluators_lost"] == 1
 
 
 def test_an_evaluator_that_dies_again_and_again_is_an_error(start, local_ray):

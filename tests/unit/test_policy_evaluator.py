@@ -8,7 +8,7 @@ from rlcore.errors import EnvironmentFailure, NonFiniteError, UserError
 from rlcore.evaluation.policy_evaluator import PolicyEvaluator, evaluator_for
 from rlcore.policy.advantages import generalized_advantages
 from rlcore.sample_batch import DEFAULT_POLICY, MultiAgentBatch
-from tests.jobs import make_evaluator_config
+from tests.jobs import make_evaluator_config, pools
 
 
 @pytest.fixture
@@ -74,7 +74,10 @@ def test_complete_episodes_are_whole_and_at_least_as_many_as_asked_for(make):
     config = {"fragmentLength": 10, "trainBatchSize": 40, "minibatchSize": 8, "batchMode": "completeEpisodes"}
     evaluator = make(environment=counting(length=7), config=config)
     for _ in range(2):
-        batch = default(evaluator.sample())
+        whole, info = evaluator.sample_with_info()
+        batch = default(whole)
+        # only episodes that are in the batch are reported
+        assert sum(e.length for e in info.episodes[DEFAULT_POLICY]) == info.timesteps
         assert batch.count >= 40
         assert batch.count % 7 == 0
         times, counts = np.unique(batch["observations"][:, 0], return_counts=True)
@@ -83,7 +86,7 @@ def test_complete_episodes_are_whole_and_at_least_as_many_as_asked_for(make):
 
 
 def test_an_environment_without_end_is_an_error_in_episode_mode(make, monkeypatch):
-    monkeypatch.setattr("rlcore.evaluation.policy_evaluator.ENDLESS_FACTOR", 2)
+    monkeypatch.setattr("rlcore.evaluation.policy_evaluator.ENDLESS_STEPS", 100)
     config = {"fragmentLength": 10, "trainBatchSize": 40, "minibatchSize": 8, "batchMode": "completeEpisodes"}
     evaluator = make(environment=counting(length=10**9, limit=10**9), config=config)
     with pytest.raises(UserError, match=r"did not end an episode.*\n.*maxEpisodeSteps"):
@@ -95,7 +98,7 @@ def test_info_tells_the_driver_what_it_needs(make):
         environment=counting(length=5), config={"fragmentLength": 12, "trainBatchSize": 48, "minibatchSize": 8}
     )
     _, info = evaluator.sample_with_info()
-    assert info.timesteps == info.env_steps == 40
+    assert info.timesteps == 40
     assert [e.episode_return for e in info.episodes[DEFAULT_POLICY]] == [5.0] * 8
     assert info.sample_time_s > 0
     assert info.size_bytes > 0
@@ -131,7 +134,7 @@ def test_equal_seeds_give_equal_samples_and_workers_differ(make):
 def test_a_restored_evaluator_samples_the_same_as_the_original(make, spec):
     one, two = make(**spec), make(**spec)
     one.sample()
-    assert two.restore(one.save()) == 0
+    assert two.restore(one.save(), salt=1) == 0
     two.set_filters(one.get_filters())
     for _ in range(2):
         first, second = default(one.sample()), default(two.sample())
@@ -146,8 +149,37 @@ def test_an_environment_without_state_begins_anew_and_says_what_that_costs(make)
     }
     one, two = make(**spec), make(**spec)
     one.sample()
-    assert two.restore(one.save()) == 4 * 12
+    assert two.restore(one.save(), salt=1) == 4 * 12
     assert default(two.sample())["observations"][:4, 0].tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "change", [{"evaluators": pools(0, envs=8)}, {"environment": counting(vectorization="sync", length=9)}]
+)
+def test_a_state_of_other_environments_begins_anew(make, change):
+    spec = {
+        "environment": counting(length=100),
+        "config": {"fragmentLength": 12, "trainBatchSize": 48, "minibatchSize": 8},
+    }
+    one, two = make(**spec), make(**{**spec, **change})
+    one.sample()
+    assert two.restore(one.save(), salt=1) == 4 * 12
+    assert default(two.sample())["observations"][0, 0] == 0
+
+
+def test_beginning_anew_does_not_play_the_runs_beginning_again(make):
+    one, two = make(), make()
+    two.begin_anew(salt=12345)
+    assert not np.array_equal(default(one.sample())["observations"], default(two.sample())["observations"])
+
+
+def test_an_infinite_observation_never_reaches_the_filter(make):
+    config = {"observationFilter": "meanStd", "fragmentLength": 30, "trainBatchSize": 120, "minibatchSize": 8}
+    environment = {"id": "tests.jobs:PoisonedEnv", "kwargs": {"what": "infinity", "after": 20}}
+    evaluator = make(environment=environment, config=config)
+    with pytest.raises(NonFiniteError, match="gave a observation that is not finite"):
+        evaluator.sample()
+    assert evaluator.tracks[DEFAULT_POLICY].filter.take_delta()["count"][0] == 0
 
 
 def test_filters_are_constant_while_sampling_and_learn_from_deltas(make):
@@ -239,10 +271,9 @@ def test_gradients_and_weights_work_on_an_evaluator(make):
     assert evaluator.apply(lambda e, x: x + 1, 2) == 3
 
 
-def test_evaluation_counts_equally_many_episodes_of_each_slot_and_is_deterministic(make):
+def test_evaluation_takes_equally_many_episodes_of_each_slot_and_is_deterministic(make):
     evaluator = make()
     first, second = evaluator.evaluate(6, seed=1), evaluator.evaluate(6, seed=1)
     assert first == second
-    assert len(first) == 6
-    assert [e.slot for e in first] == [0, 0, 1, 1, 2, 2]
+    assert [e.slot for e in first] == [0, 1, 2, 3, 0, 1]
     assert evaluator.evaluate(6, seed=2) != first

@@ -172,11 +172,11 @@ def test_schedules_move_learning_rate_clipping_and_entropy():
     config = {f"{name}_schedule": falling for name in ("learning_rate", "clip_range", "entropy_coefficient")}
     policy = make_policy(config=config)
     policy.on_global_timesteps(50)
-    assert policy.adam.param_groups[0]["lr"] == 0.75
+    assert policy.adam.learning_rate == 0.75
     assert policy.coefficients.clip_range == 0.75
     assert policy.coefficients.entropy_coefficient == 0.75
     policy.on_global_timesteps(1_000_000)
-    assert policy.adam.param_groups[0]["lr"] == 0.5
+    assert policy.adam.learning_rate == 0.5
 
 
 def test_the_kl_coefficient_follows_its_target_and_is_saved():
