@@ -6,10 +6,19 @@ from benchmarks.model import Benchmark, Kind, Row, Target
 
 
 def _row(
-    key: str, label: str, kind: Kind, worker: str, timesteps: int, *, peer: str | None = None, evaluators: int = 0
+    key: str,
+    label: str,
+    kind: Kind,
+    worker: str,
+    timesteps: int,
+    *,
+    peer: str | None = None,
+    evaluators: int = 0,
+    settings: str = "cleanrl",
+    against: str = "ours",
 ) -> Row:
-    arguments = {"timesteps": timesteps, "evaluators": evaluators}
-    return Row(key, label, kind, worker, arguments, {"timesteps": 8192}, peer, cores=2)
+    arguments = {"timesteps": timesteps, "evaluators": evaluators, "settings": settings}
+    return Row(key, label, kind, worker, arguments, {"timesteps": 8192}, peer, cores=2, against=against)
 
 
 PPO_CARTPOLE = Benchmark(
@@ -23,7 +32,8 @@ PPO_CARTPOLE = Benchmark(
     "logs are as each library writes them by default. rlcore in the driver's process is a manifest with "
     "`minReplicas: 0`, run without Ray; with 2 Ray evaluators each has 2 environments. CleanRL's file runs unmodified "
     "on the old gym it was written for. Sample Factory runs its synchronous mode with one rollout worker process and "
-    "clips ratios to [1/1.2, 1.2].",
+    "clips ratios to [1/1.2, 1.2]. The last two rows compare at Stable-Baselines3's own defaults instead: 1 "
+    "environment x 2048 steps, minibatches of 64, 10 epochs, learning rate 3e-4, no value clipping, no entropy bonus.",
     rows=(
         _row("ours", "in the driver's process", "ours", "ppo_rlcore", 100_000),
         _row("ours-ray", "2 Ray evaluators", "ours", "ppo_rlcore", 100_000, evaluators=2),
@@ -31,11 +41,23 @@ PPO_CARTPOLE = Benchmark(
         _row("sf", "Sample Factory 2.1.1", "peer", "ppo_sample_factory", 25_600, peer="sample-factory"),
         _row("sb3", "Stable-Baselines3 2.9.2", "peer", "ppo_sb3", 25_600, peer="stable-baselines3"),
         _row("rllib", "RLlib 2.60.0", "peer", "ppo_rllib", 25_600, peer="rllib"),
+        _row("ours-sb3", "SB3's defaults, in the driver's process", "ours", "ppo_rlcore", 100_000, settings="sb3"),
+        _row(
+            "sb3-defaults",
+            "SB3's defaults, Stable-Baselines3 2.9.2",
+            "peer",
+            "ppo_sb3",
+            24_576,
+            peer="stable-baselines3",
+            settings="sb3",
+            against="ours-sb3",
+        ),
     ),
     targets=(
         Target("ours", 2, of="cleanrl"),
         Target("ours", 2, of="sf"),
         Target("ours", 5, of="sb3"),
         Target("ours", 6, of="rllib"),
+        Target("ours-sb3", 5, of="sb3-defaults"),
     ),
 )

@@ -8,10 +8,9 @@ from pathlib import Path
 from benchmarks.figures import steady_rate
 from benchmarks.worker import arguments, report
 from benchmarks.workers.jobs import job
+from benchmarks.workers.settings import SETTINGS
 from rlcore.driver.run import RunOptions, run_job
 from rlcore.metrics.result import IterationResult
-
-ENVS = 4
 
 
 class Clock:
@@ -38,27 +37,32 @@ def main() -> None:
     """Measures timesteps a second from iteration to iteration."""
     asked = arguments()
     evaluators, timesteps = asked["evaluators"], asked["timesteps"]
+    chosen = SETTINGS[asked["settings"]]
+    last_rate = 0.0 if chosen.annealed else chosen.learning_rate
     manifest = job(
         {"id": "CartPole-v1"},
         timesteps=timesteps,
         config={
-            "learningRate": 2.5e-4,
-            "learningRateSchedule": [{"timesteps": 0, "value": 2.5e-4}, {"timesteps": timesteps, "value": 0}],
-            "trainBatchSize": ENVS * 128,
-            "fragmentLength": 128,
-            "minibatchSize": 128,
-            "numEpochs": 4,
+            "learningRate": chosen.learning_rate,
+            "learningRateSchedule": [
+                {"timesteps": 0, "value": chosen.learning_rate},
+                {"timesteps": timesteps, "value": last_rate},
+            ],
+            "trainBatchSize": chosen.environments * chosen.steps,
+            "fragmentLength": chosen.steps,
+            "minibatchSize": chosen.minibatch,
+            "numEpochs": chosen.epochs,
             "gamma": 0.99,
             "gaeLambda": 0.95,
             "clipRange": 0.2,
-            "valueClipRange": 0.2,
-            "entropyCoefficient": 0.01,
+            "valueClipRange": chosen.value_clip,
+            "entropyCoefficient": chosen.entropy,
             "valueLossCoefficient": 0.5,
             "maxGradientNorm": 0.5,
         },
         model={"hiddens": [64, 64], "activation": "tanh"},
         evaluators={
-            "envsPerEvaluator": ENVS // max(1, evaluators),
+            "envsPerEvaluator": chosen.environments // max(1, evaluators),
             "pools": [{"name": "evaluators", "minReplicas": evaluators, "maxReplicas": max(1, evaluators)}],
         },
     )

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's PPO with CleanRL's hyper-parameters."""
+"""Stable-Baselines3's PPO."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 
 from benchmarks.figures import steady_rate
 from benchmarks.worker import arguments, report
+from benchmarks.workers.settings import SETTINGS
 
 
 def main() -> None:
@@ -16,6 +17,7 @@ def main() -> None:
     from stable_baselines3.common.env_util import make_vec_env
 
     asked = arguments()
+    chosen = SETTINGS[asked["settings"]]
     torch.set_num_threads(asked["threads"])
     points: list[tuple[float, float]] = []
 
@@ -28,16 +30,16 @@ def main() -> None:
 
     agent = PPO(
         "MlpPolicy",
-        make_vec_env("CartPole-v1", 4),
-        n_steps=128,
-        batch_size=128,
-        n_epochs=4,
-        learning_rate=lambda remaining: 2.5e-4 * remaining,
+        make_vec_env("CartPole-v1", chosen.environments),
+        n_steps=chosen.steps,
+        batch_size=chosen.minibatch,
+        n_epochs=chosen.epochs,
+        learning_rate=lambda remaining: chosen.learning_rate * (remaining if chosen.annealed else 1.0),
         gamma=0.99,
         gae_lambda=0.95,
         clip_range=0.2,
-        clip_range_vf=0.2,
-        ent_coef=0.01,
+        clip_range_vf=chosen.value_clip,
+        ent_coef=chosen.entropy,
         vf_coef=0.5,
         max_grad_norm=0.5,
         device="cpu",

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from rlcore.driver.plan import Machine
 from rlcore.errors import UserError
+from rlcore.evaluation.world import available_cores
 
 # Fragments live here between evaluators and learner; the rest of the memory is theirs.
 OBJECT_STORE_BYTES = 512 * 1024**2
@@ -63,8 +64,7 @@ def this_machine() -> Machine:
     """Cores and GPUs of this machine, and what a Ray cluster offers where this process is part of one."""
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Machine(cores=cores, gpus=torch.cuda.device_count())
+    return Machine(cores=available_cores(), gpus=torch.cuda.device_count())
 
 
 def cluster_machine(machine: Machine) -> Machine:

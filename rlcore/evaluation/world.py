@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -119,11 +120,18 @@ def make_world(config: EvaluatorConfig, *, num_envs: int | None = None) -> World
     """
     count = num_envs or config.num_envs
     if config.mapping is None:
-        env = make_vector_env(config.environment, count, worker_index=config.worker_index)
+        # Alone in this process, stepping may use all of its cores; beside others, an evaluator keeps to one.
+        threads = config.torch_threads or available_cores()
+        env = make_vector_env(config.environment, count, worker_index=config.worker_index, threads=threads)
         return SingleAgentWorld(env, next(iter(config.policies), DEFAULT_POLICY))
     mapping = load_mapping(config.mapping, frozenset(config.policies))
     multi = MultiAgentVectorEnv.make(config.environment, count, mapping, worker_index=config.worker_index)
     return MultiAgentWorld(multi)
+
+
+def available_cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def load_mapping(reference: str, policies: frozenset[str]) -> Callable[[str], str]:
