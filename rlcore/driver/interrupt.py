@@ -49,16 +49,6 @@ class Interrupt:
         """What shells expect of a process that a signal ended: 128 + its number."""
         return 128 + (self.signal or 0)
 
-    def take_over(self) -> None:
-        """Handles both signals from now on; again after a library (Ray) took one of them for itself."""
-        for number in SIGNALS:
-            signal.signal(number, self._handle)
-
-    def by(self, number: int | None) -> Interrupted:
-        """What to raise for a signal that another handler took."""
-        self.signal = number
-        return Interrupted(self)
-
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.requested:
             # Asked twice: whoever asks does not want to wait. The last checkpoint is whole all the same.
@@ -73,7 +63,8 @@ def catch_interrupts() -> Iterator[Interrupt]:
     """Catches SIGINT and SIGTERM for the time of the block; must be entered in the main thread."""
     interrupt = Interrupt()
     previous = {number: signal.getsignal(number) for number in SIGNALS}
-    interrupt.take_over()
+    for number in SIGNALS:
+        signal.signal(number, interrupt._handle)
     try:
         yield interrupt
     finally:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rlcore.driver.plan import Machine
 from rlcore.errors import UserError
@@ -26,31 +28,52 @@ def ray_session(*, cores: int) -> Iterator[None]:
     import ray
 
     address = os.environ.get("RAY_ADDRESS")
+    options: dict[str, Any] = {"address": address, "logging_level": logging.ERROR}
+    if not address:
+        options |= {
+            "address": "local",
+            "num_cpus": cores,
+            "include_dashboard": False,
+            "object_store_memory": OBJECT_STORE_BYTES,
+        }
+    with _started(lambda: ray.init(**options)) as failure:
+        if failure is not None:
+            raise UserError(
+                f"Ray did not start: {failure}",
+                hint=f"is {address} up?" if address else "look at memory and /dev/shm; --in-process trains without Ray",
+            ) from failure
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _started(init: Callable[[], object]) -> Iterator[Exception | None]:
+    """Runs ray.init beside the main thread, where it cannot take SIGTERM over for itself; gives what it raised.
+
+    The thread lives as long as the block: the kernel ends a local Ray's processes together with the thread that
+    started them.
+    """
+    errors: list[Exception] = []
+    started, over = threading.Event(), threading.Event()
+
+    def run() -> None:
+        try:
+            init()
+        except Exception as error:
+            errors.append(error)
+        started.set()
+        over.wait()
+
+    threading.Thread(target=run, name="ray-init", daemon=True).start()
     try:
-        if address:
-            ray.init(address=address, logging_level=logging.ERROR)
-        else:
-            ray.init(
-                address="local",
-                num_cpus=cores,
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                log_to_driver=True,
-                logging_level=logging.ERROR,
-            )
-    except Exception as error:
-        ray.shutdown()
-        raise UserError(
-            f"Ray did not start: {error}",
-            hint=f"is {address} up?" if address else "look at memory and /dev/shm; --in-process trains without Ray",
-        ) from error
-    except BaseException:
-        ray.shutdown()
-        raise
-    try:
-        yield
+        # In short waits, so that a signal is answered at once: its exception ends the start-up.
+        while not started.wait(0.1):
+            pass
+        yield errors[0] if errors else None
     finally:
-        ray.shutdown()
+        over.set()
 
 
 def quiet() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import signal
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from rlcore.driver.build import build
 from rlcore.driver.driver import Driver, Outcome
 from rlcore.driver.evaluation import EvaluationResult, EvaluationRunner
 from rlcore.driver.identity import identity
-from rlcore.driver.interrupt import Interrupt, catch_interrupts
+from rlcore.driver.interrupt import Interrupt, Interrupted, catch_interrupts
 from rlcore.driver.plan import Plan, make_plan
 from rlcore.driver.ray_session import cluster_machine, ray_session, this_machine
 from rlcore.driver.run_directory import RunDirectory, move_aside, run_directory
@@ -169,12 +168,7 @@ def _train(
     machine = this_machine()
     if not options.in_process:
         display.message("starting Ray")
-        try:
-            stack.enter_context(ray_session(cores=machine.cores))
-        except SystemExit:
-            # Ray takes SIGTERM over for itself while it starts, and answers it so.
-            raise interrupt.by(signal.SIGTERM) from None
-        interrupt.take_over()
+        stack.enter_context(ray_session(cores=machine.cores))
         machine = cluster_machine(machine)
     plan = make_plan(spec, machine, strict=options.strict)
     for note in plan.notes:
@@ -217,7 +211,7 @@ def _drive(
     interrupt.patient = True
     if interrupt.requested:
         # It came where an exception cannot be raised, such as a destructor.
-        raise interrupt.by(interrupt.signal)
+        raise Interrupted(interrupt)
     display.start()
     stack.callback(display.stop)
     board.set_phase("Running")
