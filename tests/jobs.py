@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +13,7 @@ from rlcore.api import RLJob
 from rlcore.driver.build import evaluator_config
 from rlcore.driver.plan import Machine, make_plan
 from rlcore.evaluation.config import EvaluatorConfig
+from rlcore.sample_batch import DEFAULT_POLICY
 
 
 def make_job(name: str = "test", **spec: Any) -> RLJob:
@@ -201,3 +203,18 @@ def own_policy(agent: str) -> str:
 def one_policy(agent: str) -> str:
     """All agents one policy."""
     return "shared"
+
+
+# Over Ray these must be importable: a test's own module is not, in a worker.
+
+
+def slow_second(evaluator: Any, index: int) -> None:
+    """Makes every second evaluator's samples take a second longer."""
+    if index % 2:
+        sample = evaluator.sample
+        evaluator.sample = lambda: (time.sleep(1.0), sample())[1]
+
+
+def policy_version(evaluator: Any) -> int:
+    """Version of the weights that an evaluator acts with."""
+    return int(evaluator.policies[DEFAULT_POLICY].version)

@@ -15,7 +15,7 @@ from rlcore.optimizers import LocalMultiGPUOptimizer, OptimizerConfig, SyncSampl
 from rlcore.optimizers.learner import Learner, normalized_advantages
 from rlcore.optimizers.remote_learner import RemoteLearner
 from rlcore.sample_batch import DEFAULT_POLICY, SampleBatch
-from tests.jobs import make_evaluator_config, make_job, pools
+from tests.jobs import make_evaluator_config, make_job, policy_version, pools, slow_second
 
 MACHINE = Machine(cores=4, gpus=0)
 
@@ -227,15 +227,6 @@ def test_the_learner_as_an_actor_makes_the_same_update(local_ray):
 # stragglers and losses ------------------------------------------------------------
 
 
-def slow_second(evaluator, index):
-    """Makes every second evaluator's samples take a second longer."""
-    import time
-
-    if index % 2:
-        sample = evaluator.sample
-        evaluator.sample = lambda: (time.sleep(1.0), sample())[1]
-
-
 def test_stragglers_are_not_waited_for_and_their_work_is_kept_one_round(start, local_ray):
     optimizer = start(
         use_ray=True,
@@ -282,7 +273,7 @@ def test_a_lost_evaluator_is_replaced_and_training_goes_on(start, local_ray):
     progress = optimizer.collect_metrics()
     assert progress.counts["evaluators_lost"] == 1
     assert 900 <= progress.timesteps_sampled <= 1024
-    versions = optimizer.foreach_evaluator(lambda e: e.policies[DEFAULT_POLICY].version)
+    versions = optimizer.foreach_evaluator(policy_version)
     assert versions == [1, 1]
 
 
