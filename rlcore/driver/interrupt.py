@@ -49,7 +49,14 @@ class Interrupt:
         """What shells expect of a process that a signal ended: 128 + its number."""
         return 128 + (self.signal or 0)
 
+    def take_over(self) -> None:
+        """Handles both signals from now on; again after Ray's C++ side put its own handler in front."""
+        for number in SIGNALS:
+            signal.signal(number, self._handle)
+
     def _handle(self, number: int, _frame: FrameType | None) -> None:
+        # Ray's C++ handler, where it saw the signal first, gives the process three seconds before it aborts it.
+        signal.alarm(0)
         if self.requested:
             # Asked twice: whoever asks does not want to wait. The last checkpoint is whole all the same.
             os._exit(128 + number)
@@ -63,8 +70,7 @@ def catch_interrupts() -> Iterator[Interrupt]:
     """Catches SIGINT and SIGTERM for the time of the block; must be entered in the main thread."""
     interrupt = Interrupt()
     previous = {number: signal.getsignal(number) for number in SIGNALS}
-    for number in SIGNALS:
-        signal.signal(number, interrupt._handle)
+    interrupt.take_over()
     try:
         yield interrupt
     finally:

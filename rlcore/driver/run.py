@@ -169,6 +169,7 @@ def _train(
     if not options.in_process:
         display.message("starting Ray")
         stack.enter_context(ray_session(cores=machine.cores))
+        interrupt.take_over()
         machine = cluster_machine(machine)
     plan = make_plan(spec, machine, strict=options.strict)
     for note in plan.notes:

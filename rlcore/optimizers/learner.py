@@ -110,7 +110,9 @@ class Learner:
         started = time.perf_counter()
         stats = {}
         for policy_id, towers in self._loaded.items():
-            stats[policy_id] = self._passes(policy_id, towers, num_epochs, minibatch_size)
+            # What overflows is found in the statistics, and said once instead of in warnings.
+            with np.errstate(over="ignore", invalid="ignore"):
+                stats[policy_id] = self._passes(policy_id, towers, num_epochs, minibatch_size)
             self.policies[policy_id].after_update(stats[policy_id])
         self.version += 1
         for policy in self.policies.values():

@@ -59,7 +59,7 @@ def test_the_readmes_manifest_is_valid(tmp_path):
 
 
 def test_no_file_names_a_registry_or_a_path_of_a_developers_machine():
-    pattern = re.compile(r"(/root/|/home/\w+/|--index-url|--extra-index-url|files\.pythonhosted)")
+    pattern = re.compile(r"((?<!/)/root/|/home/\w+/|--index-url|--extra-index-url|files\.pythonhosted)")
     texts = [ROOT / path for path in TRACKED if path and Path(path).suffix not in {".png", ".svg"}]
     assert not [
         str(p) for p in texts if p.is_file() and p != Path(__file__) and pattern.search(p.read_text(errors="replace"))
