@@ -21,14 +21,46 @@ Spaces = tuple[gym.spaces.Box, gym.Space[Any]]
 Observed = tuple[np.ndarray, np.ndarray | None]
 
 
-class SingleAgentWorld:
+class _World:
+    """What both kinds have: state, failures and an end.
+
+    Attributes:
+        slots: policy id -> N, how many of its observations there are in each step.
+        spaces: policy id -> its observation and action space.
+    """
+
+    slots: dict[str, int]
+    spaces: dict[str, Spaces]
+
+    def __init__(self, env: VectorEnv | MultiAgentVectorEnv) -> None:
+        self._any_env = env
+
+    def get_state(self) -> dict[str, Any] | None:
+        """The environments' state, None where they offer none."""
+        return self._any_env.get_state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes on from `get_state`."""
+        self._any_env.set_state(state)
+
+    def drain_failures(self) -> list[EnvFailure]:
+        """Failures since the last call."""
+        return self._any_env.drain_failures()
+
+    def close(self) -> None:
+        """Releases the environments."""
+        self._any_env.close()
+
+
+class SingleAgentWorld(_World):
     """A VectorEnv whose sub-environments are the slots of the one policy."""
 
     def __init__(self, env: VectorEnv, policy_id: str) -> None:
+        super().__init__(env)
         self.env = env
         self.policy_id = policy_id
         self.slots = {policy_id: env.num_envs}
-        self.spaces: dict[str, Spaces] = {policy_id: (env.observation_space, env.action_space)}
+        self.spaces = {policy_id: (env.observation_space, env.action_space)}
 
     def reset(self, seed: int | None) -> dict[str, Observed]:
         """New episodes everywhere."""
@@ -46,30 +78,15 @@ class SingleAgentWorld:
         """The last rewards before clipping, where they differ."""
         return self.env.raw_rewards
 
-    def get_state(self) -> dict[str, Any] | None:
-        """The environments' state, None where they offer none."""
-        return self.env.get_state()
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Goes on from `get_state`."""
-        self.env.set_state(state)
-
-    def drain_failures(self) -> list[EnvFailure]:
-        """Failures since the last call."""
-        return self.env.drain_failures()
-
-    def close(self) -> None:
-        """Releases the environments."""
-        self.env.close()
-
-
-class MultiAgentWorld:
+class MultiAgentWorld(_World):
     """A MultiAgentVectorEnv: each policy's slots are the agents that it controls, over all sub-environments."""
 
     def __init__(self, env: MultiAgentVectorEnv) -> None:
+        super().__init__(env)
         self.env = env
         self.slots = dict(env.num_slots)
-        self.spaces: dict[str, Spaces] = dict(env.spaces)
+        self.spaces = dict(env.spaces)
         self._env_steps = 0
 
     def reset(self, seed: int | None) -> dict[str, Observed]:
@@ -90,22 +107,6 @@ class MultiAgentWorld:
     def paid(self, policy_id: str) -> np.ndarray | None:
         """Rewards are as the environment paid them."""
         return None
-
-    def get_state(self) -> dict[str, Any] | None:
-        """The environments' state, None where they offer none."""
-        return self.env.get_state()
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Goes on from `get_state`."""
-        self.env.set_state(state)
-
-    def drain_failures(self) -> list[EnvFailure]:
-        """Failures since the last call."""
-        return self.env.drain_failures()
-
-    def close(self) -> None:
-        """Releases the environments."""
-        self.env.close()
 
 
 World = SingleAgentWorld | MultiAgentWorld
