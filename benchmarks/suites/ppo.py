@@ -21,6 +21,12 @@ def _row(
     return Row(key, label, kind, worker, arguments, {"timesteps": 8192}, peer, cores=2, against=against)
 
 
+def _limit(key: str, environments: int, *, against: str) -> Row:
+    arguments = {"id": "CartPole-v1", "envs": environments, "seconds": 3}
+    label = f"vector environment alone, {environments} environment{'s' if environments > 1 else ''}, random actions"
+    return Row(key, label, "limit", "step_env", arguments, {"seconds": 1}, cores=2, against=against)
+
+
 PPO_CARTPOLE = Benchmark(
     name="ppo-cartpole",
     title="PPO on CartPole-v1, end to end",
@@ -32,8 +38,9 @@ PPO_CARTPOLE = Benchmark(
     "logs are as each library writes them by default. rlcore in the driver's process is a manifest with "
     "`minReplicas: 0`, run without Ray; with 2 Ray evaluators each has 2 environments. CleanRL's file runs unmodified "
     "on the old gym it was written for. Sample Factory runs its synchronous mode with one rollout worker process and "
-    "clips ratios to [1/1.2, 1.2]. The last two rows compare at Stable-Baselines3's own defaults instead: 1 "
-    "environment x 2048 steps, minibatches of 64, 10 epochs, learning rate 3e-4, no value clipping, no entropy bonus.",
+    "clips ratios to [1/1.2, 1.2]. The rows named so compare at Stable-Baselines3's own defaults instead: 1 "
+    "environment x 2048 steps, minibatches of 64, 10 epochs, learning rate 3e-4, no value clipping, no entropy bonus. "
+    "The limits neither act nor learn.",
     rows=(
         _row("ours", "in the driver's process", "ours", "ppo_rlcore", 100_000),
         _row("ours-ray", "2 Ray evaluators", "ours", "ppo_rlcore", 100_000, evaluators=2),
@@ -52,6 +59,8 @@ PPO_CARTPOLE = Benchmark(
             settings="sb3",
             against="ours-sb3",
         ),
+        _limit("env", 4, against="ours"),
+        _limit("env-sb3", 1, against="ours-sb3"),
     ),
     targets=(
         Target("ours", 2, of="cleanrl"),

@@ -61,7 +61,7 @@ def run(
     try:
         report = run_job(job, options, display)
     except Interrupted as stop:
-        click.echo(f"stopped by {stop} before training began: nothing was changed", err=True)
+        click.echo(f"stopped by {stop} before training began: no checkpoint was touched", err=True)
         ctx.exit(stop.interrupt.exit_code)
     finish(job, manifest, report)
     if report.interrupt is not None:

@@ -219,7 +219,8 @@ class Driver:
                     break
                 self._evaluation.start(self.global_state())
                 started = True
-        return self.last_evaluation
+        newest = self.last_evaluation
+        return newest if newest and newest.timesteps == self._optimizer.timesteps_sampled else None
 
     def global_state(self) -> GlobalState:
         """The newest weights and filters."""

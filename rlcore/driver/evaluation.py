@@ -98,6 +98,7 @@ class EvaluationRunner:
                 self._pending = (_evaluate(self._evaluator, *arguments), state.timesteps)
             except RlcoreError as error:
                 logger.warning("evaluation failed at %d timesteps: %s", state.timesteps, error)
+                self.stop()
 
     def poll(self, *, wait_s: float = 0.0) -> EvaluationResult | None:
         """The result of the evaluation under way, if it is there (within `wait_s` seconds).

@@ -98,12 +98,15 @@ def run_job(job: RLJob, options: RunOptions, display: Display) -> RunReport:
     with ExitStack() as stack:
         interrupt = stack.enter_context(catch_interrupts())
         if options.fresh:
+            # A half-moved run is nobody's wish: a signal waits for its end.
+            interrupt.patient = True
             for aside in set_aside(job, directory):
                 display.message(f"the earlier run is kept in {aside}")
-        stack.enter_context(RunLock(directory.path))
-        if directory.checkpoints_are_elsewhere and "://" not in directory.checkpoints:
-            # Two run directories may name the same place for their checkpoints.
-            stack.enter_context(RunLock(directory.checkpoints))
+            interrupt.patient = False
+            if interrupt.requested:
+                raise Interrupted(interrupt)
+        for path in directory.locked_paths:
+            stack.enter_context(RunLock(path))
         store = open_store(job, directory)
         completion = read_completion(store)
         if completion is not None and is_complete(job, completion):
@@ -117,16 +120,20 @@ def open_store(job: RLJob, directory: RunDirectory) -> CheckpointStore:
 
 
 def set_aside(job: RLJob, directory: RunDirectory) -> list[str]:
-    """Renames what an earlier run left, so that a new one starts empty; returns the new names."""
+    """Renames what an earlier run left, so that a new one starts empty; returns the new names.
+
+    Raises:
+        UserError: another process runs there; nothing was moved.
+    """
     stamp = time.strftime("%Y%m%d-%H%M%S")
     moved: list[str | None] = []
-    if directory.path.exists():
-        with RunLock(directory.path):
-            if directory.checkpoints_are_elsewhere:
-                moved.append(open_store(job, directory).move_aside(stamp))
-            moved.append(move_aside(directory, stamp))
-    elif directory.checkpoints_are_elsewhere:
-        moved.append(open_store(job, directory).move_aside(stamp))
+    with ExitStack() as locks:
+        for path in directory.locked_paths:
+            if path.exists():
+                locks.enter_context(RunLock(path))
+        if directory.checkpoints_are_elsewhere:
+            moved.append(open_store(job, directory).move_aside(stamp))
+        moved.append(move_aside(directory, stamp))
     return [name for name in moved if name is not None]
 
 

@@ -29,8 +29,16 @@ class RunDirectory:
 
     @property
     def checkpoints_are_elsewhere(self) -> bool:
-        """Whether the manifest names a place of its own for them."""
-        return self.checkpoints != str(self.path / CHECKPOINTS)
+        """Whether the manifest names a place of its own for them, outside of this directory."""
+        return "://" in self.checkpoints or self.path.resolve() not in Path(self.checkpoints).resolve().parents
+
+    @property
+    def locked_paths(self) -> list[Path]:
+        """Local directories that one run must have for itself; two run directories may name one for checkpoints."""
+        paths = [self.path]
+        if "://" not in self.checkpoints and self.checkpoints_are_elsewhere:
+            paths.append(Path(self.checkpoints))
+        return list({path.resolve(): path for path in paths}.values())
 
     @property
     def metrics(self) -> Path:

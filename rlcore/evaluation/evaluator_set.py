@@ -158,17 +158,18 @@ class RemoteEvaluators:
         """The samples that have arrived, at least one; a lost evaluator is replaced and asked again.
 
         Raises:
-            UserError: whatever the evaluator's environment or policy raised, or evaluators lost again and again.
-            RlcoreError: nothing arrived in time, from anyone.
+            UserError: what the environment or policy raised, evaluators lost again and again, or nothing that
+                arrived in time from anyone.
         """
         import ray
-        from ray.exceptions import RayActorError, RayTaskError
+        from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 
         # In request order, or two samples of one evaluator could come back swapped.
         ready, _ = ray.wait(list(self._in_flight), num_returns=1, timeout=deadline_s)
         if not ready:
-            raise RlcoreError(
-                f"no evaluator delivered a sample within {deadline_s:.0f} s ({len(self._in_flight)} asked)"
+            raise UserError(
+                f"no evaluator delivered a sample within {deadline_s:.0f} s ({len(self._in_flight)} asked)",
+                hint="an environment may hang or be very slow: look at it with --in-process under a debugger",
             )
         more, _ = ray.wait(list(self._in_flight), num_returns=len(self._in_flight), timeout=0)
         samples = []
@@ -179,7 +180,7 @@ class RemoteEvaluators:
             try:
                 samples.append(Sample(index, batch_ref, ray.get(info_ref, timeout=CALL_DEADLINE_S)))
                 self._losses_in_a_row[index] = 0
-            except RayActorError as error:
+            except (RayActorError, OutOfMemoryError) as error:
                 self._replace(index, error)
                 self.request(index)
             except RayTaskError as error:
@@ -206,14 +207,14 @@ class RemoteEvaluators:
     def foreach_with_index(self, function: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
         """`function(evaluator, arguments[i])` on evaluator i, in order; None for one that died, which is replaced."""
         import ray
-        from ray.exceptions import RayActorError, RayTaskError
+        from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 
         calls = {i: self._actors[i].apply.remote(function, a) for i, a in zip(self.indices, arguments, strict=True)}
         results = []
         for index, reference in calls.items():
             try:
                 results.append(ray.get(reference, timeout=CALL_DEADLINE_S))
-            except RayActorError as error:
+            except (RayActorError, OutOfMemoryError) as error:
                 self._replace(index, error)
                 results.append(None)
             except RayTaskError as error:
@@ -249,7 +250,13 @@ class RemoteEvaluators:
         try:
             ray.get(refs, timeout=START_DEADLINE_S)
         except (RayActorError, RayTaskError) as error:
-            raise unwrap(error) from error
+            cause = unwrap(error)
+            if isinstance(cause, RlcoreError):
+                raise cause from error
+            raise UserError(
+                f"an evaluator died while it started: {cause}",
+                hint="run with --in-process to see the environment's own output",
+            ) from error
         except GetTimeoutError as error:
             raise UserError(
                 f"{len(refs)} evaluators did not start within {START_DEADLINE_S:.0f} s",

@@ -89,4 +89,6 @@ def keep_complete_episodes(fragment: Fragment, enough_at: int) -> Fragment:
     steps = np.arange(fragment.length)[:, None]
     # A slot between two episodes at `enough_at` (its last row ended one) needs no further one.
     ends = np.where(fragment.done & (steps >= enough_at - 1), steps, fragment.length).min(axis=0)
+    # Nor does one whose agent came later.
+    ends = np.where(fragment.valid[:enough_at].any(axis=0), ends, enough_at - 1)
     return replace(fragment, valid=fragment.valid & (steps <= ends))

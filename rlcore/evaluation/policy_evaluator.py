@@ -219,7 +219,7 @@ class PolicyEvaluator:
         failures = self.world.drain_failures()
         self._counters.failures.extend(failures)
         self.failures_total += len(failures)
-        if self.failures_total > self.config.max_failures:
+        if failures and self.failures_total > self.config.max_failures:
             raise EnvironmentFailure(
                 f"environment {self.config.environment.id} failed {self.failures_total} times on evaluator "
                 f"{self.config.worker_index}, more than spec.environment.maxFailures "
@@ -345,8 +345,9 @@ class PolicyEvaluator:
 
     def begin_anew(self, salt: int) -> None:
         """New episodes and new action noise: this evaluator must not play the run's beginning again."""
-        for policy in self.policies.values():
-            policy.rng = np.random.default_rng([self.config.seed, self.config.worker_index, salt])
+        for number, policy_id in enumerate(sorted(self.policies)):
+            seeds = [self.config.seed, self.config.worker_index, salt, number]
+            self.policies[policy_id].rng = np.random.default_rng(seeds)
         self._restart(derive_seed(self.config.seed, self.config.worker_index, salt))
 
     def _layout(self) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def test_a_signal_while_ray_starts_ends_the_run_at_once(tmp_path, rlcore_run, nu
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + number, output
-    assert "before training began: nothing was changed" in output
+    assert "before training began: no checkpoint was touched" in output
     assert rlcore_run(manifest).returncode == 0
 
 

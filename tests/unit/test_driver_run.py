@@ -6,8 +6,10 @@ import urllib.request
 
 import pytest
 
+from rlcore.checkpoint import RunLock
 from rlcore.cli.main import run_cli
 from tests.runs import (
+    assert_user_error,
     metrics,
     start,
     wait_for_iterations,
@@ -78,6 +80,24 @@ def test_fresh_starts_over_where_checkpoints_are_elsewhere(tmp_path, rlcore_run)
     assert again.returncode == 0, again.stderr
     assert "complete already" not in again.stdout
     assert len(list((tmp_path / "shared").glob("job*"))) == 2
+
+
+def test_fresh_leaves_a_running_jobs_checkpoints_alone(tmp_path, rlcore_run):
+    elsewhere = {"checkpoint": {"storage": {"path": str(tmp_path / "shared")}}, "stop": {"timesteps": 600}}
+    manifest = write_manifest(tmp_path, **elsewhere)
+    with RunLock(tmp_path / "shared" / "job"):
+        assert_user_error(rlcore_run(manifest, "--fresh"), "in use by pid")
+    assert (tmp_path / "shared" / "job").is_dir()
+
+
+def test_checkpoints_may_be_kept_among_the_runs(tmp_path, rlcore_run):
+    manifest = write_manifest(
+        tmp_path, checkpoint={"storage": {"path": str(tmp_path / "runs")}}, stop={"timesteps": 600}
+    )
+    assert rlcore_run(manifest).returncode == 0
+    again = rlcore_run(manifest, "--fresh")
+    assert again.returncode == 0, again.stderr
+    assert "is complete: " in again.stdout
 
 
 def test_a_seed_that_is_drawn_is_kept_for_resumes(tmp_path, rlcore_run):

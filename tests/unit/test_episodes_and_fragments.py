@@ -114,6 +114,13 @@ def test_an_agent_that_never_comes_is_not_waited_for():
     assert fragment.valid.sum() == 2
 
 
+def test_an_agent_that_comes_late_is_left_out():
+    done = np.array([[0, 0], [0, 0], [0, 0], [1, 0]], bool)
+    valid = np.array([[1, 0], [1, 0], [1, 1], [1, 1]], bool)
+    fragment = collect_complete_episodes(parts_of(done, valid, 2), target=2, most_steps=100)["p"]
+    assert fragment.valid.T.astype(int).tolist() == [[1, 1, 1, 1], [0, 0, 0, 0]]
+
+
 def test_episodes_without_end_are_given_up():
     none = np.zeros((100, 1), bool)
     with pytest.raises(TimeoutError):

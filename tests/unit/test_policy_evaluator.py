@@ -173,6 +173,16 @@ def test_beginning_anew_does_not_play_the_runs_beginning_again(make):
     assert not np.array_equal(default(one.sample())["observations"], default(two.sample())["observations"])
 
 
+def test_policies_that_begin_anew_do_not_share_their_noise(make):
+    evaluator = make(
+        environment={"id": "tests.jobs:TwoAgents"},
+        multiAgent={"policies": {"same": {}, "other": {}}, "mapping": "tests.jobs:own_policy"},
+    )
+    evaluator.begin_anew(salt=7)
+    noises = [policy.draw_noise(4, 4) for policy in evaluator.policies.values()]
+    assert not np.array_equal(*noises)
+
+
 def test_an_infinite_observation_never_reaches_the_filter(make):
     config = {"observationFilter": "meanStd", "fragmentLength": 30, "trainBatchSize": 120, "minibatchSize": 8}
     environment = {"id": "tests.jobs:PoisonedEnv", "kwargs": {"what": "infinity", "after": 20}}
