@@ -1,13 +1,12 @@
 """Every error that rlcore raises on purpose.
 
 RlcoreError
-├── UserError                  input or surroundings are wrong: printed on one screen, exit code 2
-│   ├── ManifestError          the RLJob manifest is not valid
-│   ├── EnvironmentFailure     an environment is missing, or raised too often
-│   ├── NonFiniteError         NaN or infinity in observations, rewards, actions or losses
-│   ├── CheckpointError        a checkpoint cannot be written, or belongs to another job
-│   └── UnsupportedError       a combination that the chosen algorithm cannot train
-└── InternalError              a bug in rlcore: printed with a traceback, exit code 70
+└── UserError                  input or surroundings are wrong: printed on one screen, exit code 2
+    ├── ManifestError          the RLJob manifest is not valid
+    ├── EnvironmentFailure     an environment is missing, or raised too often
+    ├── NonFiniteError         NaN or infinity in observations, rewards, actions or losses
+    ├── CheckpointError        a checkpoint cannot be written, or belongs to another job
+    └── UnsupportedError       a combination that the chosen algorithm cannot train
 """
 
 from __future__ import annotations
@@ -56,10 +55,6 @@ class CheckpointError(UserError):
 
 class UnsupportedError(UserError):
     """A combination of algorithm, optimizer, space or model that cannot be trained."""
-
-
-class InternalError(RlcoreError):
-    """A bug in rlcore."""
 
 
 def _rebuild(cls: type[UserError], state: dict[str, object]) -> UserError:

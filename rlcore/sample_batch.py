@@ -18,9 +18,6 @@ import numpy as np
 
 OBSERVATIONS = "observations"
 ACTIONS = "actions"
-REWARDS = "rewards"
-TERMINATED = "terminated"
-TRUNCATED = "truncated"
 ACTION_MASK = "action_mask"
 DIST_INPUTS = "dist_inputs"
 BEHAVIOUR_LOGP = "behaviour_logp"

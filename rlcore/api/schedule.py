@@ -44,6 +44,6 @@ def schedule_value(points: Sequence[SchedulePoint], timesteps: float) -> float:
         return points[0].value
     for left, right in pairwise(points):
         if timesteps < right.timesteps:
-            share = (timesteps - left.timesteps) / (right.timesteps - left.timesteps)
-            return left.value + share * (right.value - left.value)
+            rise = (right.value - left.value) * (timesteps - left.timesteps)
+            return left.value + rise / (right.timesteps - left.timesteps)
     return points[-1].value

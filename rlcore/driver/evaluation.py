@@ -40,6 +40,11 @@ class EvaluationResult:
     episode_returns: tuple[float, ...]
     episode_lengths: tuple[int, ...]
 
+    @classmethod
+    def of(cls, episodes: Sequence[Episode], timesteps: int) -> EvaluationResult:
+        """The result of having played these episodes."""
+        return cls(timesteps, tuple(e.episode_return for e in episodes), tuple(e.length for e in episodes))
+
     @property
     def mean(self) -> float:
         """Mean episode reward."""
@@ -122,7 +127,7 @@ class EvaluationRunner:
                 self.stop()
                 return None
         self._pending = None
-        return _result(value, timesteps)
+        return EvaluationResult.of(value, timesteps)
 
     def stop(self) -> None:
         """Ends the evaluator."""
@@ -153,7 +158,3 @@ def _evaluate(
 
 def _lower_priority(_evaluator: PolicyEvaluator) -> None:
     os.nice(10)
-
-
-def _result(episodes: Sequence[Episode], timesteps: int) -> EvaluationResult:
-    return EvaluationResult(timesteps, tuple(e.episode_return for e in episodes), tuple(e.length for e in episodes))

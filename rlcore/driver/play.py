@@ -47,4 +47,4 @@ def play_checkpoint(path: Path, *, episodes: int, seed: int) -> EvaluationResult
         played = evaluator.evaluate(episodes, seed)
     finally:
         evaluator.close()
-    return EvaluationResult(info.timesteps, tuple(e.episode_return for e in played), tuple(e.length for e in played))
+    return EvaluationResult.of(played, info.timesteps)

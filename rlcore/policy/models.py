@@ -32,11 +32,9 @@ class ActorCritic(nn.Module):
     """Observations [B, *obs] (recurrent: [T, S, *obs]) to distribution inputs [B, A] and values [B].
 
     Attributes:
-        separate_values: the value network shares no parameter with the policy, so that values may be computed later.
         state_size: width of each recurrent state, 0 for none.
     """
 
-    separate_values: bool = False
     state_size: int = 0
 
     @abstractmethod
@@ -67,8 +65,6 @@ class Head(nn.Module):
 
 class SeparateMLP(ActorCritic):
     """Two multi-layer perceptrons, one for the policy and one for values."""
-
-    separate_values = True
 
     def __init__(self, inputs: int, distribution: ActionDistribution, spec: ModelSpec) -> None:
         super().__init__()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -239,6 +238,3 @@ class TorchPolicyGraph(PolicyGraph):
         if fits and self.device.type == "cpu":
             return FastMLP(self.model, self.flat, self.model_spec.activation)  # type: ignore[arg-type]
         return None
-
-
-PolicyFactory = Callable[..., TorchPolicyGraph]
