@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from rlcore.metrics.tensorboard_events import EventFile
 logger = logging.getLogger("rlcore.metrics")
 
 TENSORBOARD_DIRECTORY = "tensorboard"
+TENSORBOARD_EVERY_S = 0.1
+"""Fast iterations are a hundred a second: no plot shows so many points, and each costs as much as a gradient step."""
 
 
 class MetricsRecorder:
@@ -26,10 +29,21 @@ class MetricsRecorder:
         directory: the run directory; made if it is not there.
         resumed_iteration: results beyond it are dropped, for the run passes through them again; 0 drops all.
         resumed_timesteps: the same, for TensorBoard, whose x axis is timesteps.
+        clock: seconds, monotonic. metrics.jsonl has every iteration; TensorBoard gets ten a second, and the last one.
     """
 
-    def __init__(self, directory: str | Path, *, resumed_iteration: int = 0, resumed_timesteps: int = 0) -> None:
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        resumed_iteration: int = 0,
+        resumed_timesteps: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._directory = Path(directory)
+        self._clock = clock
+        self._events_due_s = float("-inf")
+        self._skipped: IterationResult | None = None
         self._lines: AppendFile | None = None
         self._events: EventFile | None = None
         self._evaluated_at: object = None
@@ -40,10 +54,19 @@ class MetricsRecorder:
     def record(self, result: IterationResult) -> None:
         """Write one iteration."""
         self._attempt("metrics.jsonl", lambda: self._write_line(result))
+        now_s = self._clock()
+        evaluated = result.evaluation is not None and result.evaluation.get("timesteps") != self._evaluated_at
+        if now_s < self._events_due_s and not evaluated:
+            self._skipped = result
+            return
+        self._events_due_s, self._skipped = now_s + TENSORBOARD_EVERY_S, None
         self._attempt("TensorBoard events", lambda: self._write_events(result))
 
     def close(self) -> None:
         """Close the files; no error if they are closed."""
+        last, self._skipped = self._skipped, None
+        if last is not None:
+            self._attempt("TensorBoard events", lambda: self._write_events(last))
         for file in (self._lines, self._events):
             if file is not None:
                 self._attempt("metrics", file.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import resource
@@ -40,7 +41,7 @@ def make_result(iteration: int, **changes: Any) -> IterationResult:
 
 
 def record(directory: Path, iterations: range, **resumed: int) -> None:
-    recorder = MetricsRecorder(directory, **resumed)
+    recorder = MetricsRecorder(directory, **resumed, clock=itertools.count().__next__)
     for iteration in iterations:
         recorder.record(make_result(iteration, learner={"kl": 0.01 * iteration}))
     recorder.close()
@@ -89,8 +90,25 @@ def test_a_run_that_starts_over_keeps_nothing(tmp_path: Path) -> None:
     assert [step for step, _ in tensorboard_points(tmp_path, "train/episode_reward_mean")] == [100, 200]
 
 
+def test_fast_iterations_give_tensorboard_ten_points_a_second_and_the_last_one(tmp_path: Path) -> None:
+    clock = iter([0.0, 0.03, 0.06, 0.11, 0.14, 0.17]).__next__
+    recorder = MetricsRecorder(tmp_path, clock=clock)
+    for iteration in range(1, 6):
+        recorder.record(make_result(iteration))
+    recorder.record(make_result(6, evaluation={"episode_reward_mean": 1.0, "timesteps": 600}))
+    recorder.close()
+    assert iterations(tmp_path) == [1, 2, 3, 4, 5, 6]
+    assert [step for step, _ in tensorboard_points(tmp_path, "train/episodes")] == [100, 400, 600]
+
+    recorder = MetricsRecorder(tmp_path, resumed_iteration=6, resumed_timesteps=600, clock=iter([0.0, 0.01]).__next__)
+    recorder.record(make_result(7))
+    recorder.record(make_result(8))
+    recorder.close()
+    assert [step for step, _ in tensorboard_points(tmp_path, "train/episodes")][-2:] == [700, 800]
+
+
 def test_tensorboard_reads_what_was_recorded(tmp_path: Path) -> None:
-    recorder = MetricsRecorder(tmp_path)
+    recorder = MetricsRecorder(tmp_path, clock=itertools.count().__next__)
     evaluation = {"episode_reward_mean": 7.5, "episodes": 10, "timesteps": 150}
     for iteration in (1, 2, 3):
         recorder.record(
@@ -148,7 +166,7 @@ def files_no_longer_than(size_bytes: int) -> Iterator[None]:
 
 
 def test_a_full_disk_is_logged_once_and_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    recorder = MetricsRecorder(tmp_path)
+    recorder = MetricsRecorder(tmp_path, clock=itertools.count().__next__)
     recorder.record(make_result(1))
     with files_no_longer_than((tmp_path / "metrics.jsonl").stat().st_size + 40):
         for iteration in (2, 3, 4):
