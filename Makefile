@@ -16,11 +16,12 @@ help:  ## Show this list.
 
 install: $(STAMP)  ## Make .venv and install rlcore with everything it can use.
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml operator/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rlcore needs Python 3.11 or newer; set PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.5"
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[all]' --group dev
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt \
+		--editable '.[all,cluster]' --editable ./operator --group dev
 	@touch $@
 
 run: $(STAMP)  ## Train CartPole-v1 to a mean episode reward of 475 (JOB=... for another manifest).

@@ -24,6 +24,12 @@ class RestartPolicy(ApiModel):
         default="5m", description="Longest wait before a restart."
     )
 
+    permanent_exit_codes: list[Annotated[int, Field(ge=1, le=255)]] = Field(
+        default_factory=list[int],
+        max_length=32,
+        description="Exit codes of the driver that no restart can mend: the job fails at once; 2 always is one.",
+    )
+
     @property
     def backoff_s(self) -> int:
         """backoff in seconds."""

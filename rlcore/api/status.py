@@ -43,6 +43,13 @@ class PoolStatus(StatusModel):
     ready: int | None = Field(default=None, ge=0, description="Pods that can sample, a count.")
     reason: Reason = Field(default="", description="Why pods are pending; empty: none is.")
     message: Text = Field(default="", description="The same as a sentence.")
+    draining_since: Time | None = Field(
+        default=None,
+        description="Since when evaluators are drained before pods are given back, RFC 3339; null: none is.",
+    )
+    moved_at: Time | None = Field(
+        default=None, description="Since when its minimum is made up for by on-demand pools, RFC 3339; null: it is not."
+    )
 
 
 class EvaluatorsStatus(StatusModel):
@@ -100,14 +107,40 @@ class Failure(StatusModel):
     time: Time | None = Field(default=None, description="When it was seen, RFC 3339.")
 
 
+class Loss(StatusModel):
+    """A pod that was lost while its job ran."""
+
+    uid: Annotated[str, StringConstraints(max_length=64)] = Field(description="metadata.uid of the pod: counted once.")
+    pod: Annotated[str, StringConstraints(max_length=253)] = Field(default="", description="Its name.")
+    role: Annotated[str, StringConstraints(max_length=16)] = Field(
+        default="", description="head, learner or evaluator."
+    )
+    failure_class: Annotated[str, StringConstraints(max_length=64)] = Field(
+        default="", alias="class", description="Preempted, NodeLost, OutOfMemory, Crashed and others."
+    )
+    time: Time | None = Field(default=None, description="When it was seen, RFC 3339.")
+
+
+class Requests(StatusModel):
+    """Annotations of people that were acted on: a new value is a new request."""
+
+    checkpoint: Text = Field(default="", description="Value of rlcore.io/checkpoint last answered by a checkpoint.")
+    restart: Text = Field(default="", description="Value of rlcore.io/restart last acted on.")
+
+
 class Attempt(StatusModel):
     """One RayJob of this RLJob."""
 
     number: int = Field(ge=1, le=999, description="Number of the attempt, counted from 1.")
     ray_job: Annotated[str, StringConstraints(max_length=63)] = Field(default="", description="Name of its RayJob.")
     started_at: Time | None = Field(default=None, description="When it began, RFC 3339.")
+    stopping_at: Time | None = Field(
+        default=None, description="When a checkpoint was asked for before its pods are given back, RFC 3339."
+    )
     ended_at: Time | None = Field(default=None, description="When it ended, RFC 3339; null: it has not.")
     reason: Reason = Field(default="", description="Why it ended, one word.")
+    counted: bool = Field(default=False, description="Whether its end counts against restartPolicy.maxRestarts.")
+    timesteps: int | None = Field(default=None, ge=0, description="Timesteps of the newest checkpoint at its end.")
 
 
 class CostStatus(StatusModel):
@@ -116,6 +149,7 @@ class CostStatus(StatusModel):
     amount: float | None = Field(default=None, ge=0, description="Cost so far, in the budget's currency.")
     per_hour: float | None = Field(default=None, ge=0, description="Cost of one hour at the present size.")
     currency: Annotated[str, StringConstraints(max_length=3)] = Field(default="", description="ISO 4217 code.")
+    observed_at: Time | None = Field(default=None, description="When the amount was brought up to date, RFC 3339.")
 
 
 class RLJobStatus(StatusModel):
@@ -142,6 +176,8 @@ class RLJobStatus(StatusModel):
     attempt: int | None = Field(default=None, ge=1, le=999, description="Number of the present attempt, from 1.")
     attempts: list[Attempt] = Field(default_factory=list[Attempt], max_length=10, description="The last ten attempts.")
     last_failure: Failure | None = Field(default=None, description="The last failure, whether counted or not.")
+    losses: list[Loss] = Field(default_factory=list[Loss], max_length=20, description="The last pods lost.")
+    requests: Requests | None = Field(default=None, description="Annotations that were acted on.")
     resolved_config_hash: Annotated[str, StringConstraints(max_length=128)] = Field(
         default="", description="Hash of the hyper-parameters as resolved at the first attempt, defaults included."
     )

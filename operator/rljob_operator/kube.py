@@ -1,0 +1,210 @@
+"""The API server, as plain JSON objects: few verbs, bounded in time and rate, every request counted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import client, config
+
+from rljob_operator.metrics import API_REQUESTS
+from rljob_operator.names import FIELD_MANAGER
+
+REQUEST_TIMEOUT_S = 15.0
+CONNECTIONS = 32
+RATE_PER_S, BURST = 200.0, 400.0
+
+JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+LIST_LIMIT = 500
+
+
+class ApiError(Exception):
+    """The API server refused a request, or could not be reached.
+
+    Attributes:
+        code: HTTP status, 0 where there was no answer.
+        reason: Kubernetes' word for it, such as AlreadyExists.
+        message: what it said.
+        retry_after_s: how long it asked to wait, None: it did not.
+    """
+
+    def __init__(self, code: int, reason: str, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(f"{code} {reason}: {message}" if code else f"no answer: {message}")
+        self.code, self.reason, self.message, self.retry_after_s = code, reason, message, retry_after_s
+
+
+class Kube:
+    """A connection to the API server. Paths name resources: ("apis/ray.io/v1", "rayjobs", namespace, name)."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        self._api = api
+        self._tokens, self._filled_s = BURST, time.monotonic()
+        self._bucket = asyncio.Lock()
+
+    @classmethod
+    async def connect(cls) -> Kube:
+        """In a pod by its ServiceAccount, elsewhere by KUBECONFIG.
+
+        Raises:
+            ConfigException: there is neither.
+        """
+        await config.load_config()
+        settings = client.Configuration.get_default_copy()
+        settings.connection_pool_maxsize = CONNECTIONS
+        return cls(client.ApiClient(settings))
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._api.close()
+
+    async def get(self, group: str, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """One object, None where there is none."""
+        try:
+            return await self._request("GET", _path(group, resource, namespace, name), resource)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    async def list_metadata(self, group: str, resource: str, namespace: str, selector: str) -> list[dict[str, Any]]:
+        """metadata of all objects that a label selector takes; an empty namespace means all."""
+        items: list[dict[str, Any]] = []
+        following = ""
+        while True:
+            query = [("labelSelector", selector), ("limit", str(LIST_LIMIT))]
+            if following:
+                query.append(("continue", following))
+            path = _path(group, resource, namespace)
+            page = await self._request("GET", path, resource, query=query, accept=METADATA_LIST)
+            items += [item["metadata"] for item in page.get("items") or []]
+            following = str((page.get("metadata") or {}).get("continue") or "")
+            if not following:
+                return items
+
+    async def exists(self, path: str) -> bool:
+        """Whether a path is served at all."""
+        try:
+            await self._request("GET", f"/{path}", "discovery")
+        except ApiError as error:
+            if error.code == 404:
+                return False
+            raise
+        return True
+
+    async def create(self, group: str, resource: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Creates an object; unknown fields are an error, not dropped in silence."""
+        query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
+        path = _path(group, resource, manifest["metadata"]["namespace"])
+        return await self._request("POST", path, resource, body=manifest, query=query)
+
+    async def apply(self, group: str, resource: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Server-side apply of what is ours alone."""
+        metadata = manifest["metadata"]
+        path = _path(group, resource, metadata["namespace"], metadata["name"])
+        query = [("fieldManager", FIELD_MANAGER), ("force", "true"), ("fieldValidation", "Strict")]
+        return await self._request("PATCH", path, resource, body=manifest, query=query, content_type=APPLY_PATCH)
+
+    async def patch(
+        self,
+        group: str,
+        resource: str,
+        namespace: str,
+        name: str,
+        patch: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        subresource: str = "",
+    ) -> dict[str, Any]:
+        """Merge patch of a mapping, JSON patch of a list."""
+        kind = MERGE_PATCH if isinstance(patch, Mapping) else JSON_PATCH
+        path = _path(group, resource, namespace, name, subresource)
+        query = [("fieldManager", FIELD_MANAGER)]
+        return await self._request("PATCH", path, resource, body=patch, query=query, content_type=kind)
+
+    async def replace(self, group: str, resource: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Replaces an object of the same resourceVersion."""
+        metadata = manifest["metadata"]
+        path = _path(group, resource, metadata["namespace"], metadata["name"])
+        return await self._request("PUT", path, resource, body=manifest)
+
+    async def delete(
+        self, group: str, resource: str, namespace: str, name: str, *, uid: str = "", grace_s: int | None = None
+    ) -> None:
+        """Deletes this very object, and in the background what it owns; no error where it is gone already."""
+        options: dict[str, Any] = {"propagationPolicy": "Background"}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        try:
+            await self._request("DELETE", _path(group, resource, namespace, name), resource, body=options)
+        except ApiError as error:
+            # 409: another object has the name by now.
+            if error.code not in (404, 409):
+                raise
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        resource: str,
+        *,
+        body: Any = None,
+        query: Sequence[tuple[str, str]] = (),
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> dict[str, Any]:
+        await self._take_token()
+        headers = {"Accept": accept, "Content-Type": content_type}
+        code = 0
+        try:
+            request = await self._api.param_serialize(
+                method, path, query_params=list(query), header_params=headers, body=body, auth_settings=["BearerToken"]
+            )
+            answer = await self._api.call_api(*request, _request_timeout=REQUEST_TIMEOUT_S)
+            data = await answer.read()
+            code = int(answer.status)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}") from error
+        finally:
+            API_REQUESTS.labels(verb=method.lower(), resource=resource, code=str(code)).inc()
+        content = _json(data)
+        if code >= 400:
+            wait = answer.headers.get("Retry-After")
+            raise ApiError(
+                code,
+                str(content.get("reason") or ""),
+                str(content.get("message") or data[:500].decode(errors="replace")),
+                float(wait) if wait and wait.isdigit() else None,
+            )
+        return content
+
+    async def _take_token(self) -> None:
+        """A token bucket: a flood of events never becomes a flood of requests."""
+        async with self._bucket:
+            now = time.monotonic()
+            self._tokens = min(BURST, self._tokens + (now - self._filled_s) * RATE_PER_S)
+            self._filled_s = now
+            if self._tokens < 1.0:
+                await asyncio.sleep((1.0 - self._tokens) / RATE_PER_S)
+                self._tokens, self._filled_s = 1.0, time.monotonic()
+            self._tokens -= 1.0
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(data)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _path(group: str, resource: str, namespace: str, name: str = "", subresource: str = "") -> str:
+    place = ["namespaces", namespace] if namespace else []
+    parts = [group, *place, resource, name, subresource]
+    return "/" + "/".join(part for part in parts if part)

@@ -1,0 +1,60 @@
+"""The ConfigMap of a running attempt: what the driver is told, and how its answers are recognised."""
+
+from __future__ import annotations
+
+import hashlib
+
+from rlcore.api.status import Attempt
+from rljob_operator import names
+from rljob_operator.actions import ApplyConfigMap
+from rljob_operator.draft import Draft
+from rljob_operator.observed import Observed
+from rljob_operator.provision import config_hash, config_map, control_document, frozen_config, job_document
+
+
+def apply_config(draft: Draft) -> None:
+    """Asks for the ConfigMap as the present state wants it; a later call takes the place of an earlier one."""
+    observed, job, attempt = draft.observed, draft.job, draft.current
+    frozen = observed.frozen or frozen_config(job)
+    if not draft.get("resolved_config_hash"):
+        draft.set(resolved_config_hash=config_hash(frozen["config"]))
+    final = observed.report.final if observed.report else None
+    control = control_document(
+        job,
+        attempt.number,
+        checkpoint_request=checkpoint_request(draft),
+        pause=attempt.stopping_at is not None,
+        final_observed=str(final.get("token")) if final else None,
+    )
+    draft.actions = [action for action in draft.actions if not isinstance(action, ApplyConfigMap)]
+    draft.act(ApplyConfigMap(config_map(job, job_document(job, frozen), control)))
+
+
+def checkpoint_request(draft: Draft) -> str | None:
+    """Token of the checkpoint to write now: before pods are given back, or because a person asked."""
+    attempt = draft.open_attempt
+    if attempt is not None and attempt.stopping_at is not None:
+        return stop_token(attempt)
+    asked = draft.observed.annotations.get(names.ANNOTATION_CHECKPOINT, "")
+    if not asked or asked == draft.requests.checkpoint:
+        return None
+    token = person_token(asked)
+    if checkpoint_answered(draft.observed, token):
+        draft.set(requests=draft.requests.model_copy(update={"checkpoint": asked[:1024]}))
+        draft.event("CheckpointWritten", f"the checkpoint asked for by {names.ANNOTATION_CHECKPOINT} is written")
+    return token
+
+
+def stop_token(attempt: Attempt) -> str:
+    """Of the checkpoint before an orderly end."""
+    return f"stop-{attempt.number}-{attempt.stopping_at}"
+
+
+def person_token(value: str) -> str:
+    """Of the checkpoint that an annotation asks for; its value may be anything."""
+    return f"annotation-{hashlib.sha256(value.encode()).hexdigest()[:12]}"
+
+
+def checkpoint_answered(observed: Observed, token: str) -> bool:
+    """Whether the driver says that it wrote the checkpoint of this token."""
+    return observed.report is not None and observed.report.checkpoint.get("request") == token
