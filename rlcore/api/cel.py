@@ -20,7 +20,10 @@ IMMUTABLE_OPTIONAL = ("optimizer", "config", "model", "multiAgent", "population"
 
 
 class Rule(NamedTuple):
-    """One x-kubernetes-validations entry and the path of the object it belongs to ("[]" steps into list items)."""
+    """One x-kubernetes-validations entry and the path of the object it belongs to ("[]" steps into list items).
+
+    field_path is where the API server says that the problem is, as seen from that object; None: at the object.
+    """
 
     path: tuple[str, ...]
     rule: str
@@ -71,6 +74,7 @@ def _immutability_rules() -> list[Rule]:
             ("spec",),
             f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
             message(name),
+            f".{name}",
         )
         for name in IMMUTABLE_OPTIONAL
     ]
@@ -86,12 +90,14 @@ def _algorithm_rules(algorithms: Mapping[str, AlgorithmInfo]) -> list[Rule]:
         if set(info.optimizers) != every_optimizer:
             allowed = ", ".join(f"'{optimizer}'" for optimizer in info.optimizers)
             rule = f"self.algorithm != '{name}' || !{is_set('optimizer')} || self.optimizer in [{allowed}]"
-            result.append(Rule(("spec",), rule, f"optimizer of {name} must be one of {', '.join(info.optimizers)}"))
+            message = f"optimizer of {name} must be one of {', '.join(info.optimizers)}"
+            result.append(Rule(("spec",), rule, message, ".optimizer"))
         foreign = sorted(every_field - set(field_names(info)))
         if foreign:
             used = " || ".join(f"has(self.config.{field})" for field in foreign)
             rule = f"self.algorithm != '{name}' || !has(self.config) || !({used})"
-            result.append(Rule(("spec",), rule, f"config of {name} must not have any of {', '.join(foreign)}"))
+            message = f"config of {name} must not have any of {', '.join(foreign)}"
+            result.append(Rule(("spec",), rule, message, ".config"))
     return result
 
 
@@ -115,32 +121,38 @@ def _field_rules() -> list[Rule]:
             ("spec", "environment"),
             "!has(self.atari) || (has(self.wrappers) && self.wrappers == 'atari')",
             "atari is used only with wrappers: atari",
+            ".atari",
         ),
         Rule(
             ("spec", "config"),
             "!has(self.minibatchSize) || !has(self.trainBatchSize) || self.minibatchSize <= self.trainBatchSize",
             "minibatchSize must not be more than trainBatchSize",
+            ".minibatchSize",
         ),
         Rule(
             ("spec", "model"),
             f"!{is_set('convLayers')} || !{is_set('convPreset')}",
             "convLayers and convPreset cannot be used together",
+            ".convPreset",
         ),
         Rule(
             ("spec", "model"),
             f"!has(self.customKwargs) || {is_set('custom')}",
             "customKwargs is used only with custom",
+            ".customKwargs",
         ),
         Rule(
             ("spec", "multiAgent"),
             f"!{is_set('train')} || self.train.all(name, name in self.policies)",
             "train must name policies of multiAgent.policies",
+            ".train",
         ),
         *_population_rules(),
         Rule(
             pool,
             "(has(self.minReplicas) ? self.minReplicas : 1) <= self.maxReplicas",
             "minReplicas (1 where it is left out) must not be more than maxReplicas",
+            ".minReplicas",
         ),
         Rule(
             pool, f"!(self.name in [{reserved}])", f"a pool cannot be called {', '.join(RESERVED_POOL_NAMES)}", ".name"
@@ -161,16 +173,23 @@ def _population_rules() -> list[Rule]:
             ("spec", "population"),
             f"!{is_set('concurrentTrials')} || !has(self.size) || self.concurrentTrials <= self.size",
             "concurrentTrials must not be more than size",
+            ".concurrentTrials",
         ),
         Rule(
             mutation,
             f"({values} && !{low} && !{high}) || (!{values} && {low} && {high})",
             "give either minimum and maximum, or values",
         ),
-        Rule(mutation, f"!{low} || !{high} || self.minimum < self.maximum", "minimum must be less than maximum"),
+        Rule(
+            mutation,
+            f"!{low} || !{high} || self.minimum < self.maximum",
+            "minimum must be less than maximum",
+            ".minimum",
+        ),
         Rule(
             mutation,
             f"!has(self.scale) || self.scale != 'log' || !{low} || self.minimum > 0.0",
             "scale log needs a minimum above 0",
+            ".minimum",
         ),
     ]

@@ -105,23 +105,29 @@ def render() -> str:
     return HEADER + body
 
 
+ROOT = Path(__file__).parents[2]
+PLACES = (ROOT / "crds", ROOT / "charts" / "rljob-operator" / "files")
+"""For people, and for the chart, which must be whole when it is packaged."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the CRD's file, or with --check say whether it is up to date."""
+    """Write the CRD's files, or with --check say whether they are up to date."""
     parser = argparse.ArgumentParser(prog="python -m rlcore.api.crd", description="Write the CRD of RLJob.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the file is out of date")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parents[2] / "crds", metavar="DIR")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a file is out of date")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="write it there alone")
     options = parser.parse_args(arguments)
-    path: Path = options.output / FILE_NAME
     text = render()
-    if options.check:
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
-            return 0
-        print(f"{path} is out of date: run `make crds`", file=sys.stderr)
-        return 1
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    print(f"wrote {path} ({len(text.encode()) // 1024} KiB)")
-    return 0
+    stale = 0
+    for place in [options.output] if options.output else PLACES:
+        path: Path = place / FILE_NAME
+        if not options.check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path} ({len(text.encode()) // 1024} KiB)")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+            print(f"{path} is out of date: run `make crds`", file=sys.stderr)
+            stale += 1
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ MODULE_REFERENCE = (
     r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 )
 
-ENVIRONMENT_ID = r"^[A-Za-z0-9_][A-Za-z0-9_./-]*(:[A-Za-z_][A-Za-z0-9_./-]*)?$"
+ENVIRONMENT_ID = r"^([A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:)?[A-Za-z0-9_][A-Za-z0-9_./-]*$"
 POLICY_NAME = r"^[A-Za-z0-9_][-A-Za-z0-9_.]*$"
 PARAMETER_NAME = r"^[a-z][A-Za-z0-9]*$"
 STORAGE_URI = r"^[a-z][a-z0-9+.-]*://\S*$"
