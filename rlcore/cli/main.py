@@ -1,7 +1,8 @@
 """The entry point of `rlcore`: the table of subcommands, and what an error looks like to the user.
 
 Exit codes: 0 success; 1 the reader of the output went away; 2 the user's input or surroundings are wrong; 70 a bug in
-rlcore; 130 interrupted. A subcommand may end with another code by `ctx.exit(code)`.
+rlcore; 130 interrupted. A subcommand may end with another code by `ctx.exit(code)`: `submit --wait` and
+`status --watch` end with 1 where the job failed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ SUBCOMMANDS = {
     "validate": Subcommand("rlcore.cli.validate:validate", "Check manifests and say all that is wrong with them."),
     "eval": Subcommand("rlcore.cli.eval:evaluate", "Let a checkpoint's policy act, and report its reward."),
     "plot": Subcommand("rlcore.cli.plot:plot", "Draw the learning curve of a run."),
+    "submit": Subcommand("rlcore.cli.submit:submit", "Train a manifest in a Kubernetes cluster."),
+    "status": Subcommand("rlcore.cli.status:status", "Show how the jobs in a cluster are doing."),
+    "logs": Subcommand("rlcore.cli.logs:logs", "Print the log of a job in a cluster."),
 }
 
 cli = click.version_option(__version__, prog_name="rlcore", message="%(prog)s %(version)s")(
