@@ -5,11 +5,12 @@
 pods      writes Pods for a kubelet, or for kwok; the Ray job is a scripted driver (scripted_driver.py).
 process   plays the kubelet too: each Pod is a real Ray node, a group of processes of this machine (kubelet.py).
 
-Layers, each of which imports only those below it:
-    __main__, standin                                    the command line, and a context manager for tests
-    job_controller, cluster_controller, kubelet,         shells: they carry data to and from the API server
-    scripted_jobs, ray_dashboard
-    pods, objects, ray_start, cluster_status,            pure: objects in, objects out
-    validation, job_state, containers, scripted_driver
-    api, informer, workqueue, processes, names           tools
+Each line imports from those below it only:
+    __main__, standin, attempt                                      command line; context manager and jobs for tests
+    job_controller, cluster_controller                              KubeRay
+    scripted_jobs, scripted_state | kubelet, pod_runner, machine    what runs the pods of mode pods | process
+    volumes, node, dashboard, events                                shells around the API server
+    scripted_driver, containers, pod_status, pods, objects,         pure: objects in, objects out
+    ray_start, cluster_status, job_state, validation
+    informer, workqueue, api, processes, watchdog, addresses, names tools
 """

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 _FIRST, _COUNT = (127 << 24) | (64 << 16), 64 << 16
 """127.64.0.0 to 127.127.255.255."""
+_MOST_TRIES = 1000
 
 
 class AddressBook:
@@ -24,13 +25,13 @@ class AddressBook:
         if uid in self._by_uid:
             return self._by_uid[uid]
         start = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:4])
-        for offset in range(_COUNT):
+        for offset in range(_MOST_TRIES):
             number = _FIRST + (start + offset) % _COUNT
             address = ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))
             if number & 255 not in (0, 255) and address not in self._taken and self._is_free(address):
                 self._by_uid[uid], self._taken[address] = address, uid
                 return address
-        raise RuntimeError("no loopback address is left")
+        raise RuntimeError(f"no loopback address with free ports {self._ports}; does something listen on 0.0.0.0?")
 
     def keep(self, uid: str, address: str) -> None:
         """An address that was given out before a restart."""

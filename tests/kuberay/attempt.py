@@ -128,8 +128,8 @@ class Attempt:
         return self.objects.list_namespaced_custom_object("ray.io", "v1", self.namespace, "rayclusters")["items"]
 
     def pods(self, node_type: str) -> list[client.V1Pod]:
-        selector = f"ray.io/node-type={node_type}"
-        return self.core.list_namespaced_pod(self.namespace, label_selector=selector).items
+        pods = self.core.list_namespaced_pod(self.namespace, label_selector=f"ray.io/node-type={node_type}").items
+        return [pod for pod in pods if pod.metadata.name.startswith(f"{self.name}-")]
 
     def head(self) -> client.V1Pod:
         (pod,) = self.pods("head")
@@ -170,6 +170,10 @@ class Attempt:
     def condition(self, kind: str) -> Object:
         conditions = self.ray_cluster["status"]["conditions"]
         return next((item for item in conditions if item["type"] == kind), {})
+
+    def ending_namespaces(self) -> list[str]:
+        """Those that would be lost with all that is in them: a new API server serves CRDs a little later than these."""
+        return [item.metadata.name for item in self.core.list_namespace().items if item.metadata.deletion_timestamp]
 
 
 def until(check: Callable[[], Any], what: str, deadline_s: float = 60) -> Any:

@@ -55,7 +55,7 @@ class Place:
 
     address: str
     temp_dir: str
-    """Of Ray: a short path, since the paths of its sockets may have 107 bytes only."""
+    """Of Ray."""
     agent_port: int
     client_port: int
     head: Head

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
@@ -17,7 +18,9 @@ Handler = Callable[[Object | None, Object | None], None]
 """Called with the object as it was (None: new) and as it is (None: deleted)."""
 
 _LOG = logging.getLogger(__name__)
-_LONGEST_PAUSE_S = 2.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
+_UNSERVED_S = 15.0
+"""After so long a kind that is not served has no objects."""
 
 
 class Informer:
@@ -78,16 +81,17 @@ class Informer:
 
     async def run(self) -> None:
         """Follows the server for ever."""
-        pause_s = 0.2
+        pause_s, unserved_since_s = _FIRST_PAUSE_S, None
         while True:
             try:
                 version = await self._list()
-                pause_s = 0.2
+                pause_s, unserved_since_s = _FIRST_PAUSE_S, None
                 while True:
                     version = await self._watch(version)
             except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
                 if isinstance(error, ApiError) and error.status == 404:
-                    self._forget_all()  # the CRD is not, or no longer, there
+                    unserved_since_s = unserved_since_s or time.monotonic()
+                    self._not_served(time.monotonic() - unserved_since_s)
                 elif not (isinstance(error, ApiError) and error.status == 410):
                     _LOG.info("list and watch of %s: %s", self._resource.plural, error or type(error).__name__)
                 await asyncio.sleep(pause_s)
@@ -121,10 +125,15 @@ class Informer:
                 self.put(item)
         return version
 
-    def _forget_all(self) -> None:
-        for item in self:
-            self.remove(item)
+    def _not_served(self, since_s: float) -> None:
+        """There is no such CRD: for good, or for a moment after the API server has started."""
         self.synced.set()
+        if since_s < _UNSERVED_S:
+            return
+        forgotten, self._objects = list(self._objects.values()), {}
+        self._groups.clear()
+        for item in forgotten:
+            self._notify(item, None)
 
     def _notify(self, old: Object | None, new: Object | None) -> None:
         for handler in self.handlers:

@@ -14,7 +14,7 @@ from tests.kuberay.informer import Informer
 from tests.kuberay.machine import Machine
 from tests.kuberay.names import Object, is_terminating, key_of
 from tests.kuberay.node import NODE_NAME, Node
-from tests.kuberay.pod_runner import PodRunner, failed_status
+from tests.kuberay.pod_runner import PodRunner, failed_status, persistently
 
 _LOG = logging.getLogger(__name__)
 _OVER = ("Failed", "Succeeded")
@@ -57,7 +57,7 @@ class Kubelet:
 
     async def run(self) -> None:
         """For ever."""
-        await self._node.register()
+        await persistently(self._node.register)
         await self._pods.synced.wait()
         for pod in self._pods:
             self._first_look(pod)
@@ -73,11 +73,10 @@ class Kubelet:
         namespace, name = key_of(pod)
         phase = (pod.get("status") or {}).get("phase")
         if is_terminating(pod):
-            uid = pod["metadata"]["uid"]
-            self._machine.spawn(self._api.delete(PODS, namespace, name, uid=uid, grace_s=0))
+            self._bury(pod)
         elif phase == "Running":
-            uid = pod["metadata"]["uid"]
-            self._machine.spawn(self._api.merge_status(PODS, namespace, name, uid, failed_status(pod)))
+            uid, status = pod["metadata"]["uid"], failed_status(pod)
+            self._machine.spawn(persistently(lambda: self._api.merge_status(PODS, namespace, name, uid, status)))
         else:
             self._pod_changed(None, pod)
 
@@ -94,8 +93,7 @@ class Kubelet:
                 self._machine.spawn(runner.kill())
         elif runner is None:
             if is_terminating(pod):
-                namespace, name = key_of(pod)
-                self._machine.spawn(self._api.delete(PODS, namespace, name, uid=uid, grace_s=0))
+                self._bury(pod)
             elif phase not in _OVER:
                 runner = self._runners[uid] = PodRunner(self._machine, pod)
                 self._machine.spawn(runner.run())
@@ -106,6 +104,12 @@ class Kubelet:
             elif phase in _OVER:
                 # Its own doing, or somebody said so (an eviction): nothing runs on.
                 self._machine.spawn(runner.kill())
+
+    def _bury(self, pod: Object) -> None:
+        """Nothing of a pod that is being deleted runs (any more): the object can go."""
+        namespace, name = key_of(pod)
+        uid = pod["metadata"]["uid"]
+        self._machine.spawn(persistently(lambda: self._api.delete(PODS, namespace, name, uid=uid, grace_s=0)))
 
     async def _sync_volumes(self) -> None:
         while True:

@@ -9,7 +9,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,8 @@ class PodRunner:
         self.uid = pod["metadata"]["uid"]
         self._address = machine.addresses.claim(self.uid)
         self._agent_port, self._client_port, self._gcs_port = (machine.ports.claim() for _ in range(3))
+        # Short, for the sockets of Ray and of the driver: their paths may have 107 bytes only.
         self._scratch = Path(tempfile.gettempdir(), f"rlk-{self.uid[:8]}")
-        self._folder = machine.workdir / "pods" / self.uid
         self._volumes: dict[str, Path] = {}
         self._sources = Sources({}, {})
         self._init = [ContainerState(c["name"], c["image"]) for c in pod["spec"].get("initContainers") or []]
@@ -73,7 +73,7 @@ class PodRunner:
     async def refresh_volumes(self) -> None:
         if self._volumes and not self._ending:
             with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError, OSError):
-                await self._machine.volumes.refresh(self.pod, self._folder / "volumes", self._field_value)
+                await self._machine.volumes.refresh(self.pod, self._scratch / "volumes", self._field_value)
 
     async def terminate(self) -> None:
         """The pod is being deleted: preStop hooks, SIGTERM, SIGKILL when the grace period is over; then it goes."""
@@ -97,7 +97,7 @@ class PodRunner:
                 state.terminate(_LOST)
         await self._publish()
         namespace, name = key_of(self.pod)
-        await _persistently(lambda: self._api.delete(PODS, namespace, name, uid=self.uid, grace_s=0))
+        await persistently(lambda: self._api.delete(PODS, namespace, name, uid=self.uid, grace_s=0))
 
     async def kill(self) -> None:
         """Ends all processes now, and gives back what the pod had."""
@@ -115,12 +115,11 @@ class PodRunner:
     def _clean_up(self) -> None:
         namespace, name = key_of(self.pod)
         kept = self._machine.logs / namespace / name / "ray"
-        logs = self._scratch / "session_latest" / "logs"
+        logs = self._scratch / "ray" / "session_latest" / "logs"
         if logs.is_dir() and not kept.exists():
             with contextlib.suppress(OSError, shutil.Error):
                 shutil.copytree(logs.resolve(), kept, ignore_dangling_symlinks=True)
-        for folder in (self._scratch, self._folder):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self._scratch, ignore_errors=True)
         self._machine.addresses.release(self.uid)
         for port in (self._agent_port, self._client_port, self._gcs_port):
             self._machine.ports.release(port)
@@ -134,7 +133,7 @@ class PodRunner:
         while True:
             reason = "ContainerCreating"
             try:
-                volumes = await self._machine.volumes.prepare(self.pod, self._folder / "volumes", self._field_value)
+                volumes = await self._machine.volumes.prepare(self.pod, self._scratch / "volumes", self._field_value)
                 reason = "CreateContainerConfigError"
                 self._sources = await self._machine.volumes.sources(self.pod)
                 for spec in self.pod["spec"]["containers"]:
@@ -170,7 +169,7 @@ class PodRunner:
         """What KubeRay's own init container waits for, without a Python started for each look."""
         while True:
             head = self._machine.heads.get(self._machine.cluster_of(self.pod))
-            if head and await asyncio.to_thread(_accepts, head[1].address, head[1].gcs_port):
+            if head is not None and await asyncio.to_thread(_accepts, head[1].address, head[1].gcs_port):
                 return 0
             await asyncio.sleep(_RETRY_S)
 
@@ -196,18 +195,25 @@ class PodRunner:
         namespace, name = key_of(self.pod)
         place = self._place()
         env = containers.environment(spec, self.pod, place, self._sources)
-        cwd = containers.mounts(spec, place).get(spec.get("workingDir", ""), self._folder / "work")
+        cwd = containers.mounts(spec, place).get(spec.get("workingDir", ""), self._scratch / "work")
         cwd.mkdir(parents=True, exist_ok=True)
-        container, process = await processes.start(
-            self._machine.pids,
-            mark=f"{self.uid}-{spec['name']}-{state.restarts}",
-            owner=(namespace, name, spec["name"]),
-            scratch=str(self._scratch),
-            command=containers.command(spec, self.pod, place, env),
-            env=env,
-            cwd=cwd,
-            log=self._machine.logs / namespace / name / f"{spec['name']}.log",
+        starting = self._machine.spawn(
+            processes.start(
+                self._machine.pids,
+                mark=f"{self.uid}-{spec['name']}-{state.restarts}",
+                owner=(namespace, name, spec["name"]),
+                scratch=str(self._scratch),
+                command=containers.command(spec, self.pod, place, env),
+                env=env,
+                cwd=cwd,
+                log=self._machine.logs / namespace / name / f"{spec['name']}.log",
+            )
         )
+        try:
+            container, process = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            self._running[spec["name"]] = await starting  # `kill` ends it
+            raise
         self._running[spec["name"]] = container, process
         state.start()
         await self._publish()
@@ -223,16 +229,19 @@ class PodRunner:
         return code if code >= 0 else 128 - code
 
     async def _probe(self, spec: Mapping[str, Any], state: ContainerState) -> None:
-        """The readiness probe; more often than the pod says, and from the start, since tests wait for it."""
-        check = (spec.get("readinessProbe") or {}).get("httpGet")
+        """The readiness probe; until it succeeds, more often than the pod says, since tests wait for it."""
+        probe = spec.get("readinessProbe") or {}
+        failures = 0
         while True:
-            ready = check is None or await self._answers(check)
+            succeeded = "httpGet" not in probe or await self._answers(probe["httpGet"])
+            failures = 0 if succeeded else failures + 1
+            ready = succeeded or (state.ready and failures < probe.get("failureThreshold", 3))
             if ready != state.ready and state.runs:
                 state.ready = ready
                 await self._publish()
-            if check is None:
+            if "httpGet" not in probe:
                 return
-            await asyncio.sleep(_PROBE_EVERY_S)
+            await asyncio.sleep(probe.get("periodSeconds", 10) if state.ready else _PROBE_EVERY_S)
 
     async def _answers(self, check: Mapping[str, Any]) -> bool:
         port = containers.probe_port(int(check["port"]), self._place())
@@ -253,7 +262,7 @@ class PodRunner:
             scratch="",
             command=containers.command({**spec, "command": hook["command"], "args": []}, self.pod, place, env),
             env=env,
-            cwd=self._folder / "work",
+            cwd=self._scratch / "work",
             log=self._machine.logs / namespace / name / f"{spec['name']}-prestop.log",
         )
         try:
@@ -267,7 +276,7 @@ class PodRunner:
         head = uid_and_head[1] if uid_and_head else Head("127.0.0.1", GCS_PORT)
         return Place(
             address=self._address,
-            temp_dir=str(self._scratch),
+            temp_dir=str(self._scratch / "ray"),
             agent_port=self._agent_port,
             client_port=self._client_port,
             head=head,
@@ -283,10 +292,10 @@ class PodRunner:
         """Writes the status; conditions that others set (DisruptionTarget) stay."""
         namespace, name = key_of(self.pod)
         status = pod_status(self.pod, self._address, self._init, self._containers)
-        await _persistently(lambda: self._api.merge_status(PODS, namespace, name, self.uid, status))
+        await persistently(lambda: self._api.merge_status(PODS, namespace, name, self.uid, status))
 
 
-async def _persistently(call: Any) -> None:
+async def persistently(call: Callable[[], Awaitable[Any]]) -> None:
     """Calls until the API server answers; that the pod is no more is an answer too."""
     pause_s = 0.1
     while True:
@@ -294,9 +303,10 @@ async def _persistently(call: Any) -> None:
             await call()
             return
         except ApiError as error:
+            if error.status not in (404, 409):
+                _LOG.info("%s", error)
             if error.status in (404, 409, 422):
                 return
-            _LOG.info("%s", error)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             _LOG.info("%s", error or type(error).__name__)
         await asyncio.sleep(pause_s)

@@ -50,7 +50,7 @@ class KubeRayStandIn:
     ) -> None:
         self.workdir = workdir or cluster.workdir / f"kuberay-{mode}"
         self.log = self.workdir / "kuberay.log"
-        command = [
+        command: list[str | Path] = [
             *(sys.executable, "-m", "tests.kuberay"),
             *("--kubeconfig", kubeconfig or cluster.kubeconfig),
             *("--mode", mode, "--workdir", self.workdir),
