@@ -153,6 +153,15 @@ class DeadlyEnv(CountingEnv):
         return super().step(action)
 
 
+class DeadlyWhereToldEnv(CountingEnv):
+    """Takes its process with it at once where the environment variable DEADLY is set."""
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if os.environ.get("DEADLY"):
+            os._exit(1)
+        return super().step(action)
+
+
 class TwoAgents:
     """PettingZoo's parallel interface: two agents see a bit; one is paid for the same, one for the other."""
 

@@ -1,7 +1,7 @@
 """Rules between fields, in CEL: the API server refuses at `kubectl apply` what `rlcore validate` refuses offline.
 
-A rule sits on the lowest object that holds all its fields. Immutability sits on spec, the parent, with has() on both
-sides, or adding and removing a field would slip through. Every rule allows for null where its fields do.
+A rule sits on the lowest object that holds all its fields. Immutability sits above the field, with has() on both sides,
+or adding and removing it would slip through. Every rule allows for null where its fields do.
 """
 
 from __future__ import annotations
@@ -58,27 +58,31 @@ def _name_rules() -> list[Rule]:
             f"size(self.metadata.name) <= {MAX_NAME_LENGTH} && self.metadata.name.matches('{DNS_LABEL}')",
             f"metadata.name must have at most {MAX_NAME_LENGTH} characters: lower-case letters, digits and '-', "
             "beginning with a letter and not ending with '-'",
+            ".metadata",
         )
     ]
+
+
+NEVER_VALID = (
+    "(has(oldSelf.status) && !has(oldSelf.status.startedAt) && has(oldSelf.status.conditions)"
+    " && oldSelf.status.conditions.exists(c, c.type == 'Valid' && c.status == 'False'))"
+)
+"""The operator found the manifest invalid and never began: whoever made the mistake may mend it."""
 
 
 def _immutability_rules() -> list[Rule]:
-    def message(name: str) -> str:
-        return f"{name} cannot change after creation: make a new RLJob"
+    """On the whole object, since they ask for the status; what a job wants is read behind has() on both sides."""
 
-    required = [
-        Rule(("spec",), f"self.{name} == oldSelf.{name}", message(name), f".{name}") for name in IMMUTABLE_REQUIRED
-    ]
-    optional = [
-        Rule(
-            ("spec",),
-            f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
-            message(name),
-            f".{name}",
-        )
-        for name in IMMUTABLE_OPTIONAL
-    ]
-    return required + optional
+    def rule(name: str, same: str) -> Rule:
+        message = f"{name} cannot change after creation: make a new RLJob"
+        return Rule((), f"{same} || {NEVER_VALID}", message, f".spec.{name}")
+
+    def unchanged(name: str) -> str:
+        there, before = f"has(self.spec.{name})", f"has(oldSelf.spec.{name})"
+        return f"({there} == {before} && (!{there} || self.spec.{name} == oldSelf.spec.{name}))"
+
+    required = [rule(name, f"self.spec.{name} == oldSelf.spec.{name}") for name in IMMUTABLE_REQUIRED]
+    return required + [rule(name, unchanged(name)) for name in IMMUTABLE_OPTIONAL]
 
 
 def _algorithm_rules(algorithms: Mapping[str, AlgorithmInfo]) -> list[Rule]:

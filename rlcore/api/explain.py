@@ -44,13 +44,19 @@ _LENGTH_TYPES = ("string_too_short", "string_too_long", "too_short", "too_long")
 
 def explain_all(error: ValidationError, node: Node) -> list[Problem]:
     """Every problem of a manifest, with its line and in the order of the lines."""
-    algorithm = _algorithm(node.value)
-    schema = _manifest_schema(algorithm)
-    problems = []
-    for details in error.errors(include_url=False):
-        loc, message = explain(details, schema, algorithm)
-        problems.append(Problem(path_text(loc), message, node.line_at(loc)))
+    problems = [Problem(path_text(loc), message, node.line_at(loc)) for loc, message in _explained(error, node.value)]
     return sorted(problems, key=lambda problem: problem.line or 0)
+
+
+def explain_value(error: ValidationError, manifest: Any) -> list[str]:
+    """The same of a manifest that has no lines: "path: message"."""
+    return [str(Problem(path_text(loc), message)) for loc, message in _explained(error, manifest)]
+
+
+def _explained(error: ValidationError, manifest: Any) -> list[tuple[Loc, str]]:
+    algorithm = _algorithm(manifest)
+    schema = _manifest_schema(algorithm)
+    return [explain(details, schema, algorithm) for details in error.errors(include_url=False)]
 
 
 @cache

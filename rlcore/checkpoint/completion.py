@@ -26,6 +26,7 @@ def write_completion(store: CheckpointStore, record: Mapping[str, Any]) -> None:
     """
     data = json.dumps(_finite({**record, "identity": store.identity}), indent=2, allow_nan=False).encode() + b"\n"
     try:
+        store.guard()
         store.storage.publish(COMPLETION_FILE, data)
     except OSError as error:
         raise CheckpointError(

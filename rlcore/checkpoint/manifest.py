@@ -104,6 +104,7 @@ def from_bytes(data: bytes, name: CheckpointName) -> Manifest:
         raise CheckpointError(
             f"checkpoint {name} has format {content.get('format')}; this rlcore reads format {FORMAT}",
             hint="use the rlcore version that wrote it, or start over with --fresh",
+            permanent=True,
         )
     try:
         manifest = Manifest(

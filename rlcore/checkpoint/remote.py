@@ -29,6 +29,7 @@ class RemoteStorage:
             raise UserError(
                 f"checkpoint location {location!r} needs a driver that is not installed ({error})",
                 hint=f"pip install 'rlcore[{extra}]'",
+                permanent=True,
             ) from error
         self._root: str = root.rstrip("/")
         self._fault = fault or (lambda step: None)

@@ -129,6 +129,7 @@ def open_storage(location: str, fault: FaultHook | None = None) -> Storage:
         raise UserError(
             f"checkpoint location {location!r}: rlcore has no storage of the kind {scheme}://",
             hint=f"use a plain path or one of {known}",
+            permanent=True,
         )
     from rlcore.checkpoint.remote import RemoteStorage
 

@@ -10,7 +10,7 @@ import errno
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -68,6 +68,9 @@ class CheckpointStore:
         keep: how many complete checkpoints stay.
         fault: called with the name of each writing step before it happens; tests stop the process there.
 
+    Attributes:
+        guard: called before anything is vouched for (a checkpoint, the end of the job); what it raises prevents it.
+
     Raises:
         UserError: an unknown kind of location, or one whose driver is not installed.
     """
@@ -75,6 +78,7 @@ class CheckpointStore:
     def __init__(
         self, location: str, *, identity: Mapping[str, Any], keep: int = 3, fault: FaultHook | None = None
     ) -> None:
+        self.guard: Callable[[], None] = lambda: None
         if keep < 1:
             raise ValueError(f"keep is {keep}; at least one checkpoint must stay")
         self.storage = open_storage(location, fault)
@@ -100,6 +104,7 @@ class CheckpointStore:
                 ARRAYS_FILE: self.storage.write(f"{name}/{ARRAYS_FILE}", lambda out: write_arrays(out, arrays)),
             }
             manifest = Manifest(timesteps, iteration, time.time(), self.identity, files)
+            self.guard()
             self.storage.publish(f"{name}/{MANIFEST_FILE}", manifests.to_bytes(manifest))
         except BaseException as error:
             if name is not None:
@@ -278,6 +283,7 @@ def require_same_job(what: str, found: Mapping[str, Any], identity: Mapping[str,
         raise CheckpointError(
             "\n  ".join([f"{what} belongs to another job:", *differences]),
             hint="start over with --fresh (the old run is moved aside), or give this run another name",
+            permanent=True,
         )
 
 

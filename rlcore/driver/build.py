@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -55,8 +56,22 @@ def evaluator_config(spec: RLJobSpec, plan: Plan, seed: int) -> EvaluatorConfig:
     )
 
 
-def build(spec: RLJobSpec, plan: Plan, seed: int, *, use_ray: bool) -> Parts:
+def build(
+    spec: RLJobSpec,
+    plan: Plan,
+    seed: int,
+    *,
+    use_ray: bool,
+    start_evaluators: Callable[[EvaluatorConfig], Evaluators] | None = None,
+) -> Parts:
     """Starts evaluators and learner and gives them to the manifest's optimizer.
+
+    Args:
+        spec: of the job.
+        plan: how it runs here.
+        seed: of everything random.
+        use_ray: evaluators are actors.
+        start_evaluators: starts them in another way than on this machine.
 
     Raises:
         UserError: the environment, the model or a mapping cannot be made; nothing is left running.
@@ -68,7 +83,10 @@ def build(spec: RLJobSpec, plan: Plan, seed: int, *, use_ray: bool) -> Parts:
         learner = _learner(config, plan, spaces)
         if isinstance(learner, RemoteLearner):
             stack.callback(learner.stop)
-        evaluators = _evaluators(config, plan, use_ray=use_ray)
+        if start_evaluators is not None:
+            evaluators = start_evaluators(replace(config, torch_threads=1))
+        else:
+            evaluators = _evaluators(config, plan, use_ray=use_ray)
         stack.pop_all()
     optimizer = OPTIMIZERS[spec.resolved_optimizer](
         learner,
@@ -106,7 +124,7 @@ def probe_spaces(config: EvaluatorConfig) -> dict[str, Spaces]:
 def _learner(config: EvaluatorConfig, plan: Plan, spaces: dict[str, Spaces]) -> Learner | RemoteLearner:
     if plan.remote_learner:
         options = {"num_cpus": 0, "num_gpus": sum(d != "cpu" for d in plan.devices), "resources": {"learner": 1}}
-        return RemoteLearner(config, spaces, plan.devices, options)
+        return RemoteLearner(config, spaces, plan.devices, options, plan.learner_threads)
     policies = {p: config.build_policy(p, spaces[p], plan.devices[0]) for p in spaces if p in config.trained}
     return Learner(policies, devices=plan.devices, seed=config.seed)
 

@@ -16,12 +16,14 @@ from rlcore.checkpoint import CheckpointInfo, CheckpointStore
 from rlcore.driver.evaluation import EvaluationResult, EvaluationRunner
 from rlcore.driver.interrupt import Interrupt
 from rlcore.driver.stop import stop_reason
-from rlcore.errors import CheckpointError
+from rlcore.errors import CheckpointError, NoEvaluatorsError
 from rlcore.evaluation.episodes import EpisodeWindow
 from rlcore.evaluation.evaluator_set import GlobalState
 from rlcore.evaluation.policy_evaluator import PolicyEvaluator, unfinished_timesteps
 from rlcore.metrics.result import IterationResult
 from rlcore.optimizers import PolicyOptimizer, Progress
+from rlcore.optimizers.learner import Learner
+from rlcore.optimizers.remote_learner import RemoteLearner
 
 logger = logging.getLogger("rlcore.driver")
 
@@ -79,6 +81,16 @@ class Counters:
         self.episodes.set_state(state["episodes"])
 
 
+class Attendant:
+    """Whom the driver listens to between two steps; here nobody, and a cluster has one of its own."""
+
+    def between_steps(self, driver: Driver, interrupt: Interrupt) -> None:
+        """Called before each step; may change `driver.stop`, save a checkpoint, or hold training up."""
+
+    def saved(self, checkpoint: CheckpointInfo) -> None:
+        """A checkpoint is complete, or was resumed from."""
+
+
 class Driver:
     """Runs an optimizer.
 
@@ -88,7 +100,11 @@ class Driver:
         evaluation: beside training, None for no evaluation.
         store: of checkpoints.
         on_result: called once an iteration.
+        attendant: see there.
         clock: seconds, monotonic.
+
+    Attributes:
+        stop: the conditions that end training; they may change while it runs.
     """
 
     def __init__(
@@ -98,9 +114,12 @@ class Driver:
         evaluation: EvaluationRunner | None,
         store: CheckpointStore,
         on_result: Callable[[IterationResult], object],
+        attendant: Attendant | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spec = spec
+        self.stop = spec.stop
+        self._attendant = attendant or Attendant()
         self._optimizer = optimizer
         self._evaluation = evaluation
         self._store = store
@@ -122,23 +141,28 @@ class Driver:
         Raises:
             UserError: what environments, policies or the checkpoint storage raised; the last good checkpoint is kept.
         """
-        while (reason := self.stop_reason()) is None:
-            if interrupt.requested:
+        while True:
+            self._attendant.between_steps(self, interrupt)
+            reason = self.stop_reason()
+            if reason is not None or interrupt.requested:
                 self.checkpoint(last=True)
-                return self._outcome(complete=False, reason=interrupt.name)
-            self._iterate()
+                return self.outcome(complete=reason is not None, reason=reason or interrupt.name)
+            try:
+                self._iterate()
+            except NoEvaluatorsError:
+                if not interrupt.requested:
+                    raise
+                continue  # nobody was left to finish the step; what was learned before it is saved
             self._evaluate_if_due()
             if self._clock() >= self._checkpoint_due_s:
                 self.checkpoint(last=False)
-        self.checkpoint(last=True)
-        return self._outcome(complete=True, reason=reason)
 
     def stop_reason(self) -> str | None:
         """Why training is complete, or None."""
         returns = self.counters.episodes.returns
         settled = len(returns) >= FEWEST_EPISODES
         return stop_reason(
-            self._spec.stop,
+            self.stop,
             timesteps=self._optimizer.timesteps_sampled,
             iterations=self.counters.iteration,
             episode_reward_mean=float(returns.mean()) if settled else None,
@@ -192,7 +216,8 @@ class Driver:
             evaluation=self.last_evaluation.to_dict() if self.last_evaluation else None,
         )
 
-    def _outcome(self, *, complete: bool, reason: str) -> Outcome:
+    def outcome(self, *, complete: bool, reason: str) -> Outcome:
+        """How the run ended, with the newest result and checkpoint."""
         return Outcome(complete, reason, self.last_result, self.last_checkpoint)
 
     # evaluation --------------------
@@ -222,6 +247,15 @@ class Driver:
         newest = self.last_evaluation
         return newest if newest and newest.timesteps == self._optimizer.timesteps_sampled else None
 
+    @property
+    def learner(self) -> Learner | RemoteLearner:
+        """The optimizer's."""
+        return self._optimizer.learner
+
+    def set_fragment_size(self, size: int) -> None:
+        """Evaluators give fragments of so many timesteps from now on."""
+        self._optimizer.set_fragment_size(size)
+
     def global_state(self) -> GlobalState:
         """The newest weights and filters."""
         optimizer = self._optimizer
@@ -231,15 +265,15 @@ class Driver:
 
     # checkpoints --------------------
 
-    def checkpoint(self, *, last: bool) -> None:
-        """Saves everything. A failure is tolerated twice in a row; the run's last one must succeed.
+    def checkpoint(self, *, last: bool) -> bool:
+        """Saves everything; whether it is saved. A failure is tolerated twice in a row, but not for the run's last one.
 
         Raises:
             CheckpointError: it could not be written.
         """
         optimizer = self._optimizer
         if self.last_checkpoint is not None and self.last_checkpoint.iteration == self.counters.iteration:
-            return
+            return True
         started = self._clock()
         self._checkpoint_due_s = started + self._spec.checkpoint.every_s
         state = {
@@ -256,15 +290,17 @@ class Driver:
             if last or self._checkpoint_failures > TOLERATED_CHECKPOINT_FAILURES:
                 raise
             logger.warning("checkpoint failed, training goes on: %s", error)
-            return
+            return False
         self._checkpoint_failures = 0
         self._checkpoint_time_s = self._clock() - started
+        self._attendant.saved(self.last_checkpoint)
         logger.info(
             "checkpoint: timesteps=%d seconds=%.3f bytes=%d",
             self.last_checkpoint.timesteps,
             self._checkpoint_time_s,
             self.last_checkpoint.size_bytes,
         )
+        return True
 
     def resume(self) -> CheckpointInfo | None:
         """Goes on from the newest good checkpoint, if there is one.
@@ -281,6 +317,7 @@ class Driver:
         self._optimizer.restore(state["optimizer"])
         self.counters.restarted_timesteps += self._restore_evaluators(state["evaluators"])
         self.last_checkpoint = info
+        self._attendant.saved(info)
         return info
 
     def _restore_evaluators(self, states: list[dict[str, Any] | None]) -> int:

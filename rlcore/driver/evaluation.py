@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,9 +69,17 @@ class EvaluationRunner:
         config: the job's evaluators'; environments and policies are the same, seeds are not.
         episodes: of one evaluation.
         remote: as a Ray actor.
+        place: Ray's options of that actor, None where there is no place for it at present.
     """
 
-    def __init__(self, config: EvaluatorConfig, episodes: int, *, remote: bool) -> None:
+    def __init__(
+        self,
+        config: EvaluatorConfig,
+        episodes: int,
+        *,
+        remote: bool,
+        place: Callable[[], Mapping[str, Any] | None] = lambda: {"num_cpus": 0},
+    ) -> None:
         self._config = replace(
             config,
             num_envs=min(episodes, LARGEST_WIDTH),
@@ -81,6 +89,7 @@ class EvaluationRunner:
         )
         self._episodes = episodes
         self._remote = remote
+        self._place = place
         self._evaluator: Any = None
         self._pending: tuple[Any, int] | None = None
 
@@ -96,6 +105,8 @@ class EvaluationRunner:
         arguments = (dict(state.weights), state.version, state.timesteps, dict(state.filters), self._episodes)
         if self._remote:
             actor = self._evaluator or self._start_actor()
+            if actor is None:
+                return
             self._pending = (actor.apply.remote(_evaluate, *arguments), state.timesteps)
         else:
             try:
@@ -143,7 +154,10 @@ class EvaluationRunner:
         self._pending = None
 
     def _start_actor(self) -> Any:
-        self._evaluator = PolicyEvaluator.as_remote(num_cpus=0).remote(self._config)
+        options = self._place()
+        if options is None:
+            return None
+        self._evaluator = PolicyEvaluator.as_remote(**options).remote(self._config)
         self._evaluator.apply.remote(_lower_priority)
         return self._evaluator
 

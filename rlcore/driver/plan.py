@@ -17,12 +17,14 @@ class Machine:
         gpus: GPUs of this machine.
         cluster_evaluators: `evaluator` resources of a Ray cluster, None on a machine of its own.
         cluster_learner_gpus: GPUs of its `learner` node, None without one.
+        elastic: evaluators come and go: the job starts with those that are there.
     """
 
     cores: int
     gpus: int
     cluster_evaluators: int | None = None
     cluster_learner_gpus: int | None = None
+    elastic: bool = False
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Plan:
         fragment_length: steps of one sample.
         devices: of the learner's towers.
         remote_learner: the learner is an actor on another pod.
+        learner_threads: torch's in that actor, None for Ray's choice.
         notes: what was changed to fit, one sentence each, for the user.
     """
 
@@ -44,6 +47,7 @@ class Plan:
     devices: tuple[str, ...]
     remote_learner: bool
     notes: tuple[str, ...]
+    learner_threads: int | None = None
 
     @property
     def fragment_size(self) -> int:
@@ -66,16 +70,20 @@ def make_plan(spec: RLJobSpec, machine: Machine, *, strict: bool = False) -> Pla
         notes.append(f"stragglerMitigation has no effect: {spec.resolved_optimizer} always waits for all evaluators")
     if strict and notes:
         raise UserError("; ".join(notes), hint="leave --strict out to run all the same")
-    environments = max(1, evaluators) * spec.evaluators.envs_per_evaluator
-    length = spec.config.fragment_length or max(1, -(-spec.config.train_batch_size // environments))
     return Plan(
         evaluators=evaluators,
         envs_per_evaluator=spec.evaluators.envs_per_evaluator,
-        fragment_length=length,
+        fragment_length=fragment_length(spec, evaluators),
         devices=devices,
         remote_learner=machine.cluster_learner_gpus is not None,
         notes=tuple(notes),
     )
+
+
+def fragment_length(spec: RLJobSpec, evaluators: int) -> int:
+    """Steps of one sample: the manifest's, or as many as fill a train batch in one round of all evaluators."""
+    environments = max(1, evaluators) * spec.evaluators.envs_per_evaluator
+    return spec.config.fragment_length or max(1, -(-spec.config.train_batch_size // environments))
 
 
 def _evaluators(spec: RLJobSpec, machine: Machine, notes: list[str]) -> int:
@@ -84,7 +92,7 @@ def _evaluators(spec: RLJobSpec, machine: Machine, notes: list[str]) -> int:
     if spec.evaluators.replicas is not None:
         wanted = spec.evaluators.replicas * max(pool.evaluators_per_pod for pool in pools)
     if machine.cluster_evaluators is not None:
-        return max(wanted, machine.cluster_evaluators)
+        return machine.cluster_evaluators if machine.elastic else max(wanted, machine.cluster_evaluators)
     if wanted > machine.cores:
         notes.append(f"{wanted} evaluators asked for, {machine.cores} started: this machine has {machine.cores} cores")
     return min(wanted, machine.cores)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from rlcore.api import load_job
+from rlcore.api import RLJob, load_job
 from rlcore.checkpoint import CheckpointStore
 from rlcore.driver.build import evaluator_config
 from rlcore.driver.evaluation import LARGEST_WIDTH, EvaluationResult
@@ -28,10 +28,7 @@ def play_checkpoint(path: Path, *, episodes: int, seed: int) -> EvaluationResult
             f"{path} is no run directory: {MANIFEST_FILE} is missing", hint="give runs/NAME of `rlcore run`"
         )
     job = load_job(manifest)
-    # A run that was moved aside has another name than its job; its own checkpoints are beside its manifest.
-    own = path / CHECKPOINTS
-    location = str(own) if own.is_dir() else run_directory(job, path.parent).checkpoints
-    store = CheckpointStore(location, identity=identity(job))
+    store = CheckpointStore(_location(path, job), identity=identity(job))
     found = store.latest()
     if found is None:
         raise UserError(f"{store.location} holds no usable checkpoint", hint=f"train first: rlcore run {manifest}")
@@ -48,3 +45,12 @@ def play_checkpoint(path: Path, *, episodes: int, seed: int) -> EvaluationResult
     finally:
         evaluator.close()
     return EvaluationResult.of(played, info.timesteps)
+
+
+def _location(path: Path, job: RLJob) -> str:
+    """Where a run's checkpoints are: below its directory, among its files (a cluster's claim), or elsewhere."""
+    # A run that was moved aside has another name than its job; its own checkpoints are beside its manifest.
+    own = path / CHECKPOINTS
+    if own.is_dir():
+        return str(own)
+    return str(path) if any(path.glob("ckpt-*")) else run_directory(job, path.parent).checkpoints

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rlcore.driver.plan import Machine
@@ -81,6 +82,14 @@ def quiet() -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     logging.getLogger("ray").setLevel(logging.ERROR)
+
+
+def session_directory() -> Path | None:
+    """Where the connected Ray keeps its logs on this machine; None where it does not say."""
+    import ray._private.worker
+
+    node = getattr(ray._private.worker, "_global_node", None)
+    return None if node is None else Path(node.get_session_dir_path())
 
 
 def this_machine() -> Machine:

@@ -41,7 +41,9 @@ def game_of(gym_spec: EnvSpec) -> str:
     """
     if not is_atari(gym_spec):
         raise EnvironmentFailure(
-            f"environment.wrappers is atari, but {gym_spec.id} is not an Atari game", hint="remove wrappers: atari"
+            f"environment.wrappers is atari, but {gym_spec.id} is not an Atari game",
+            hint="remove wrappers: atari",
+            permanent=True,
         )
     return str(gym_spec.kwargs["game"])
 
@@ -120,7 +122,9 @@ class AtariPreprocessing(gymnasium.Wrapper):
             import cv2
         except ImportError as error:
             raise EnvironmentFailure(
-                "Atari outside ale-py's vector environment needs OpenCV", hint="pip install 'rlcore[atari]'"
+                "Atari outside ale-py's vector environment needs OpenCV",
+                hint="pip install 'rlcore[atari]'",
+                permanent=True,
             ) from error
         self._resize, self._area = cv2.resize, cv2.INTER_AREA
         self._atari = atari

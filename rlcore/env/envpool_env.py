@@ -69,13 +69,14 @@ def make_envpool(spec: EnvironmentSpec, num_envs: int, threads: int) -> EnvPoolA
     """
     if importlib.util.find_spec("envpool") is None:
         hint = "pip install 'rlcore[envpool]'"
-        raise EnvironmentFailure("environment.vectorization is envpool, which is not installed here", hint=hint)
+        message = "environment.vectorization is envpool, which is not installed here"
+        raise EnvironmentFailure(message, hint=hint, permanent=True)
     import envpool
 
     env_id = spec.id.removeprefix("ALE/")
     if env_id not in envpool.list_all_envs():
         hint = "use vectorization: auto; envpool.list_all_envs() lists its own"
-        raise EnvironmentFailure(f"envpool does not offer environment {spec.id!r}", hint=hint)
+        raise EnvironmentFailure(f"envpool does not offer environment {spec.id!r}", hint=hint, permanent=True)
     kwargs: dict[str, Any] = {"num_threads": threads}
     if spec.wrappers == "atari":
         kwargs.update(_atari_kwargs(spec))

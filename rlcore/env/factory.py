@@ -75,7 +75,9 @@ def single_env_maker(spec: EnvironmentSpec) -> Callable[[], gymnasium.Env]:
 def _vectorize(spec: EnvironmentSpec, num_envs: int, worker_index: int, threads: int) -> VectorEnv:
     if spec.wrappers == "atari" and is_factory(spec.id):
         raise EnvironmentFailure(
-            f"environment.wrappers is atari, but {spec.id!r} is a factory", hint="let the factory add its own wrappers"
+            f"environment.wrappers is atari, but {spec.id!r} is a factory",
+            hint="let the factory add its own wrappers",
+            permanent=True,
         )
     if spec.vectorization == "envpool":
         return NativeVectorEnv(lambda: make_envpool(spec, num_envs, threads), worker_index=worker_index)
@@ -89,7 +91,8 @@ def _vectorize(spec: EnvironmentSpec, num_envs: int, worker_index: int, threads:
         if native is not None:
             return native
     if spec.vectorization == "native":
-        raise EnvironmentFailure(f"environment {spec.id!r} has no vector environment of its own", hint=_NATIVE_HINT)
+        message = f"environment {spec.id!r} has no vector environment of its own"
+        raise EnvironmentFailure(message, hint=_NATIVE_HINT, permanent=True)
     return make_sync_env(spec, num_envs, worker_index=worker_index)
 
 
@@ -103,7 +106,8 @@ def _checked(spec: EnvironmentSpec, make: Callable[[], Any]) -> gymnasium.Env:
     hint = "the factory must return a gymnasium.Env; one environment, rlcore makes the copies"
     if hasattr(env, "possible_agents"):
         hint = "this looks like a multi-agent environment: describe its policies under spec.multiAgent"
-    raise EnvironmentFailure(f"environment {spec.id!r} is a {type(env).__name__}, not a gymnasium.Env", hint=hint)
+    message = f"environment {spec.id!r} is a {type(env).__name__}, not a gymnasium.Env"
+    raise EnvironmentFailure(message, hint=hint, permanent=True)
 
 
 def _native(spec: EnvironmentSpec, num_envs: int, worker_index: int, threads: int) -> VectorEnv | None:

@@ -113,6 +113,7 @@ class MultiAgentVectorEnv:
             raise EnvironmentFailure(
                 f"multi-agent environment {spec.id!r} is not a factory",
                 hint='write environment.id as "module:factory", where factory(**kwargs) returns the environment',
+                permanent=True,
             )
         factory = load_factory(spec.id)
 
@@ -293,5 +294,6 @@ def _checked(env: Any) -> Any:
         raise EnvironmentFailure(
             f"a multi-agent environment must be parallel, but {type(env).__name__} has no {', '.join(missing)}",
             hint="return an environment with PettingZoo's parallel interface (pettingzoo.utils.aec_to_parallel)",
+            permanent=True,
         )
     return env

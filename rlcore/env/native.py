@@ -50,6 +50,7 @@ class NativeVectorEnv(VectorEnv):
                 f"the environment's own vectorization resets by {'an unknown mode' if mode is None else mode.value}, "
                 "not on the next step, which loses the final observations",
                 hint="set environment.vectorization to sync or subprocess",
+                permanent=True,
             )
         self.num_envs = int(self._env.num_envs)
         self.action_space = self._env.single_action_space

@@ -51,6 +51,7 @@ def load_factory(env_id: str) -> Callable[..., Any]:
         raise EnvironmentFailure(
             f"environment.id {env_id!r}: module {module_name} has no callable {name!r}",
             hint=_nearest(name, offered) or "the id is module:factory, where factory(**kwargs) returns a gymnasium.Env",
+            permanent=True,
         )
     return factory
 
@@ -69,7 +70,7 @@ def find_spec(env_id: str) -> EnvSpec:
         return gymnasium.spec(name)
     except gymnasium_error.Error as error:
         raise EnvironmentFailure(
-            f"environment.id {env_id!r} is not a known environment", hint=_unknown_hint(name)
+            f"environment.id {env_id!r} is not a known environment", hint=_unknown_hint(name), permanent=True
         ) from error
 
 
@@ -92,10 +93,13 @@ def creation_failure(env_id: str, error: Exception, kwargs: dict[str, Any]) -> U
         extra = next((package for part, package in _EXTRAS.items() if part in entry.lower()), None)
         advice = f"pip install {extra}" if extra else "install the package that the message names"
         text = " ".join(str(error).split())
-        return EnvironmentFailure(f"environment {env_id!r} needs a package that is not installed: {text}", hint=advice)
+        message = f"environment {env_id!r} needs a package that is not installed: {text}"
+        return EnvironmentFailure(message, hint=advice, permanent=True)
     with_kwargs = f" with kwargs {kwargs}" if kwargs else ""
-    hint = "check environment.kwargs against its documentation" if isinstance(error, TypeError) else None
-    return EnvironmentFailure(f"making environment {env_id!r}{with_kwargs} raised {describe_error(error)}", hint=hint)
+    wrong_kwargs = isinstance(error, TypeError)
+    hint = "check environment.kwargs against its documentation" if wrong_kwargs else None
+    message = f"making environment {env_id!r}{with_kwargs} raised {describe_error(error)}"
+    return EnvironmentFailure(message, hint=hint, permanent=wrong_kwargs)
 
 
 def _import(module_name: str, env_id: str) -> Any:
@@ -107,7 +111,8 @@ def _import(module_name: str, env_id: str) -> Any:
         # A module that is there, but imports one that is not, is another mistake than a wrong name.
         if missing and (module_name == missing or module_name.startswith(f"{missing}.")):
             hint = "install its package, or put its directory on PYTHONPATH"
-            raise EnvironmentFailure(f"{where}: there is no module {module_name!r} here", hint=hint) from error
+            message = f"{where}: there is no module {module_name!r} here"
+            raise EnvironmentFailure(message, hint=hint, permanent=True) from error
         raise EnvironmentFailure(f"{where}: importing {module_name} raised {describe_error(error)}") from error
 
 

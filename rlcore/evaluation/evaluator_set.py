@@ -71,8 +71,8 @@ class LocalEvaluators:
             evaluator.set_global_state(state.weights, state.version, state.timesteps, state.filters)
 
     def collect(self, requests: Sequence[int]) -> list[Sample]:
-        """One sample a requested index, in the order of the requests."""
-        return [Sample(index, *self._evaluators[index].sample_with_info()) for index in requests]
+        """One sample a requested index, in the order of indices."""
+        return [Sample(index, *self._evaluators[index].sample_with_info()) for index in sorted(requests)]
 
     def fetch(self, batches: Sequence[Any]) -> list[Any]:
         """The batches themselves: they are here."""
@@ -131,7 +131,7 @@ class RemoteEvaluators:
         self._timesteps = state.timesteps
         self._state_ref = ray.put((dict(state.weights), state.version, state.timesteps, dict(state.filters)))
         for actor in self._actors.values():
-            actor.apply.remote(_take_global_state, self._state_ref)
+            actor.apply.remote(take_global_state, self._state_ref)
 
     def request(self, index: int) -> None:
         """Asks one evaluator for one more sample."""
@@ -143,16 +143,14 @@ class RemoteEvaluators:
         return sum(1 for owner, _ in self._in_flight.values() if owner == index)
 
     def collect(self, requests: Sequence[int]) -> list[Sample]:
-        """One sample a requested index, in the order of the requests, whatever order they arrive in."""
+        """As many samples as requested, in the order of indices, whatever order they arrive in."""
         for index in requests:
             self.request(index)
-        arrived: dict[int, list[Sample]] = {}
-        outstanding = len(requests)
-        while outstanding:
-            for sample in self.wait_any(CALL_DEADLINE_S):
-                arrived.setdefault(sample.index, []).append(sample)
-                outstanding -= 1
-        return [arrived[index].pop(0) for index in requests]
+        arrived: list[Sample] = []
+        while len(arrived) < len(requests):
+            arrived += self.wait_any(CALL_DEADLINE_S)
+        # The sort is stable, and one evaluator's samples arrive in the order they were asked for.
+        return sorted(arrived, key=lambda sample: sample.index)
 
     def wait_any(self, deadline_s: float) -> list[Sample]:
         """The samples that have arrived, at least one; a lost evaluator is replaced and asked again.
@@ -162,30 +160,45 @@ class RemoteEvaluators:
                 arrived in time from anyone.
         """
         import ray
-        from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
+        from ray.exceptions import ObjectLostError, RayTaskError
+
+        samples: list[Sample] = []
+        while not samples:
+            for info_ref in self._arrived(deadline_s):
+                if info_ref not in self._in_flight:
+                    continue  # its evaluator was lost meanwhile
+                index, batch_ref = self._in_flight[info_ref]
+                try:
+                    info = ray.get(info_ref, timeout=CALL_DEADLINE_S)
+                except lost_errors() as error:
+                    self._replace(index, error)
+                except ObjectLostError:
+                    del self._in_flight[info_ref]
+                    self.request(index)
+                except RayTaskError as error:
+                    raise unwrap(error) from error
+                else:
+                    del self._in_flight[info_ref]
+                    self._losses_in_a_row[index] = 0
+                    samples.append(Sample(index, batch_ref, info))
+        return samples
+
+    def _arrived(self, deadline_s: float) -> list[Any]:
+        """References to what has arrived, at least one."""
+        import ray
 
         # In request order, or two samples of one evaluator could come back swapped.
         ready, _ = ray.wait(list(self._in_flight), num_returns=1, timeout=deadline_s)
         if not ready:
-            raise UserError(
-                f"no evaluator delivered a sample within {deadline_s:.0f} s ({len(self._in_flight)} asked)",
-                hint="an environment may hang or be very slow: look at it with --in-process under a debugger",
-            )
-        more, _ = ray.wait(list(self._in_flight), num_returns=len(self._in_flight), timeout=0)
-        samples = []
-        for info_ref in more:
-            if info_ref not in self._in_flight:
-                continue
-            index, batch_ref = self._in_flight.pop(info_ref)
-            try:
-                samples.append(Sample(index, batch_ref, ray.get(info_ref, timeout=CALL_DEADLINE_S)))
-                self._losses_in_a_row[index] = 0
-            except (RayActorError, OutOfMemoryError) as error:
-                self._replace(index, error)
-                self.request(index)
-            except RayTaskError as error:
-                raise unwrap(error) from error
-        return samples or self.wait_any(deadline_s)
+            raise self._silence(deadline_s)
+        more: list[Any] = ray.wait(list(self._in_flight), num_returns=len(self._in_flight), timeout=0)[0]
+        return more
+
+    def _silence(self, deadline_s: float) -> UserError:
+        return UserError(
+            f"no evaluator delivered a sample within {deadline_s:.0f} s ({len(self._in_flight)} asked)",
+            hint="an environment may hang or be very slow: look at it with --in-process under a debugger",
+        )
 
     def fetch(self, batches: Sequence[Any]) -> list[Any]:
         """The batches behind references, as views of the object store's memory; lost ones are left out, and said."""
@@ -207,14 +220,14 @@ class RemoteEvaluators:
     def foreach_with_index(self, function: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
         """`function(evaluator, arguments[i])` on evaluator i, in order; None for one that died, which is replaced."""
         import ray
-        from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
+        from ray.exceptions import RayTaskError
 
         calls = {i: self._actors[i].apply.remote(function, a) for i, a in zip(self.indices, arguments, strict=True)}
         results = []
         for index, reference in calls.items():
             try:
                 results.append(ray.get(reference, timeout=CALL_DEADLINE_S))
-            except (RayActorError, OutOfMemoryError) as error:
+            except lost_errors() as error:
                 self._replace(index, error)
                 results.append(None)
             except RayTaskError as error:
@@ -246,7 +259,7 @@ class RemoteEvaluators:
         import ray
         from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
-        refs = [actor.apply.remote(_alive) for actor in self._actors.values()]
+        refs = [actor.apply.remote(is_up) for actor in self._actors.values()]
         try:
             ray.get(refs, timeout=START_DEADLINE_S)
         except (RayActorError, RayTaskError) as error:
@@ -270,24 +283,36 @@ class RemoteEvaluators:
         self.losses += 1
         self._losses_in_a_row[index] = self._losses_in_a_row.get(index, 0) + 1
         if self._losses_in_a_row[index] > CONSECUTIVE_LOSSES:
-            raise UserError(
-                f"evaluator {index + 1} died {CONSECUTIVE_LOSSES + 1} times in a row: {error}",
-                hint="out of memory? lower spec.evaluators.envsPerEvaluator or give the pool more memory",
-            ) from error
+            raise died_again_and_again(index, error) from error
         owed = [ref for ref, (owner, _) in self._in_flight.items() if owner == index]
         logger.warning("evaluator lost, replaced: index=%d owed=%d reason=%s", index + 1, len(owed), error)
         # Unavailable is not dead: what comes back to life must not sample beside its successor.
         ray.kill(self._actors[index])
         self._actors[index] = self._start(index)
-        self._actors[index].apply.remote(_begin_anew, self._timesteps + self.losses)
+        self._actors[index].apply.remote(begin_anew, self._timesteps + self.losses)
         if self._state_ref is not None:
-            self._actors[index].apply.remote(_take_global_state, self._state_ref)
+            self._actors[index].apply.remote(take_global_state, self._state_ref)
         for ref in owed:
             del self._in_flight[ref]
             self.request(index)
 
 
 Evaluators = LocalEvaluators | RemoteEvaluators
+
+
+def lost_errors() -> tuple[type[Exception], ...]:
+    """What Ray raises where an actor's process or node is gone."""
+    from ray.exceptions import ActorUnschedulableError, NodeDiedError, OutOfMemoryError, RayActorError
+
+    return (RayActorError, OutOfMemoryError, ActorUnschedulableError, NodeDiedError)
+
+
+def died_again_and_again(index: int, error: Exception) -> UserError:
+    """A crash that is no accident any more."""
+    return UserError(
+        f"evaluator {index + 1} died {CONSECUTIVE_LOSSES + 1} times in a row: {error}",
+        hint="out of memory? lower spec.evaluators.envsPerEvaluator or give the pool more memory",
+    )
 
 
 def unwrap(error: Exception) -> Exception:
@@ -302,15 +327,18 @@ def unwrap(error: Exception) -> Exception:
     return inner if isinstance(inner, RlcoreError) else error
 
 
-def _take_global_state(evaluator: PolicyEvaluator, state: tuple[Any, int, int, Any]) -> None:
+def take_global_state(evaluator: PolicyEvaluator, state: tuple[Any, int, int, Any]) -> None:
+    """`set_global_state` with everything in one reference."""
     evaluator.set_global_state(*state)
 
 
-def _begin_anew(evaluator: PolicyEvaluator, salt: int) -> None:
+def begin_anew(evaluator: PolicyEvaluator, salt: int) -> None:
+    """See PolicyEvaluator."""
     evaluator.begin_anew(salt)
 
 
-def _alive(evaluator: PolicyEvaluator) -> bool:
+def is_up(evaluator: PolicyEvaluator) -> bool:
+    """Whether its environments and policies are made."""
     return bool(evaluator.tracks)
 
 

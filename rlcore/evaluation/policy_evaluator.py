@@ -108,7 +108,7 @@ class PolicyEvaluator:
         """The class as a Ray actor class, with Ray's actor options (num_cpus, resources, ...)."""
         import ray
 
-        return ray.remote(**options)(cls) if options else ray.remote(cls)
+        return ray.remote(**options)(_EvaluatorActor) if options else ray.remote(_EvaluatorActor)
 
     # sampling --------------------
 
@@ -303,6 +303,10 @@ class PolicyEvaluator:
             if filter_ is not None:
                 filter_.set_state(state)
 
+    def set_fragment_length(self, length: int) -> None:
+        """Steps T of the next samples."""
+        self.config = replace(self.config, fragment_length=length)
+
     def apply(self, function: Callable[..., T], *args: Any) -> T:
         """`function(self, *args)`: for `PolicyOptimizer.foreach_evaluator`."""
         return function(self, *args)
@@ -362,6 +366,29 @@ class PolicyEvaluator:
     def close(self) -> None:
         """Releases the environments; may be called twice."""
         self.world.close()
+
+
+class _EvaluatorActor(PolicyEvaluator):
+    """What prevents its start is raised by its first call: of a constructor's error Ray keeps the text alone."""
+
+    def __init__(self, config: EvaluatorConfig) -> None:
+        self._prevented_by: Exception | None = None
+        try:
+            super().__init__(config)
+        except Exception as error:
+            self._prevented_by = error
+
+    def apply(self, function: Callable[..., T], *args: Any) -> T:
+        self._require_start()
+        return super().apply(function, *args)
+
+    def sample_with_info(self) -> tuple[MultiAgentBatch | PackedBatch, SampleInfo]:
+        self._require_start()
+        return super().sample_with_info()
+
+    def _require_start(self) -> None:
+        if self._prevented_by is not None:
+            raise self._prevented_by
 
 
 def others_of(policy_id: str, fragments: Mapping[str, Fragment]) -> dict[str, Fragment]:

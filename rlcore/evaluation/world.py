@@ -142,7 +142,8 @@ def load_mapping(reference: str, policies: frozenset[str]) -> Callable[[str], st
     try:
         function = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError) as error:
-        raise UserError(f"{where}: {error}", hint="it must be module:function, importable from here") from error
+        hint = "it must be module:function, importable from here"
+        raise UserError(f"{where}: {error}", hint=hint, permanent=True) from error
 
     def checked(agent: str) -> str:
         policy_id = function(agent)
@@ -150,6 +151,7 @@ def load_mapping(reference: str, policies: frozenset[str]) -> Callable[[str], st
             raise UserError(
                 f"{where}: maps agent {agent!r} to {policy_id!r}, which is no policy",
                 hint=f"spec.multiAgent.policies has {sorted(policies)}",
+                permanent=True,
             )
         return str(policy_id)
 

@@ -32,12 +32,12 @@ class LocalMultiGPUOptimizer(PolicyOptimizer):
         evaluators = self.evaluators
         assert isinstance(evaluators, RemoteEvaluators)
         started = time.perf_counter()
-        for index in evaluators.indices:
-            if not evaluators.pending(index):
-                evaluators.request(index)
         taken: list[Sample] = []
         timesteps = 0
         while timesteps < self.config.train_batch_size:
+            for index in evaluators.indices:
+                if not evaluators.pending(index):
+                    evaluators.request(index)
             for sample in evaluators.wait_any(CALL_DEADLINE_S):
                 if self._keep(sample):
                     taken.append(sample)

@@ -14,7 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlcore.env.base import EnvFailure
@@ -208,6 +208,10 @@ class PolicyOptimizer(ABC):
     def foreach_evaluator_with_index(self, function: Callable[[Any, int], Any]) -> list[Any]:
         """`function(evaluator, index)` on all evaluators; results in their order."""
         return self.evaluators.foreach_with_index(function, self.evaluators.indices)
+
+    def set_fragment_size(self, size: int) -> None:
+        """Evaluators give fragments of so many timesteps from now on."""
+        self.config = replace(self.config, fragment_size=size)
 
     def reset(self, evaluators: Evaluators) -> None:
         """Goes on with other evaluators, with what was learned and counted."""

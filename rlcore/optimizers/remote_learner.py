@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlcore.errors import RlcoreError, UserError
+from rlcore.errors import LearnerLostError, RlcoreError, UserError
 from rlcore.evaluation.config import EvaluatorConfig
-from rlcore.evaluation.evaluator_set import unwrap
+from rlcore.evaluation.evaluator_set import lost_errors, unwrap
 from rlcore.evaluation.world import Spaces
 from rlcore.optimizers.learner import Learner, LearnerReport
 
+logger = logging.getLogger("rlcore.optimizers")
+
 CALL_DEADLINE_S = 600.0
+FETCH_DEADLINE_S = 120.0
+POLL_S = 0.5
 
 
 class _LearnerActor(Learner):
     """Builds its policies where it runs, on the devices it finds there."""
 
-    def __init__(self, config: EvaluatorConfig, spaces: dict[str, Spaces], devices: Sequence[str]) -> None:
+    def __init__(
+        self, config: EvaluatorConfig, spaces: dict[str, Spaces], devices: Sequence[str], threads: int | None
+    ) -> None:
+        if threads is not None:
+            import torch
+
+            # Ray gives an actor that books no core a single thread. Small policies go back to one when they are built.
+            torch.set_num_threads(threads)
         policies = {p: config.build_policy(p, spaces[p], devices[0]) for p in spaces if p in config.trained}
         super().__init__(policies, devices=devices, seed=config.seed)
 
-    def load_many(self, *batches: Any) -> None:
-        """`load` with each batch an argument of its own, so that Ray fetches references here."""
-        self.load(batches)
+    def load_references(self, references: Sequence[Any]) -> int:
+        """`load` of what the references stand for; returns how many of them were lost with their nodes."""
+        batches = _fetch(references)
+        self.load([batch for batch in batches if batch is not None])
+        return sum(batch is None for batch in batches)
 
 
 class RemoteLearner:
@@ -34,23 +49,67 @@ class RemoteLearner:
         spaces: policy id -> (observation space, action space).
         devices: towers on the actor's machine.
         actor_options: Ray's options (num_cpus, num_gpus, resources).
+        threads: torch's on the actor's machine; None leaves Ray's choice.
+
+    Every method raises LearnerLostError where the actor's process or node is gone; `restart` makes another one.
     """
 
     def __init__(
-        self, config: EvaluatorConfig, spaces: dict[str, Spaces], devices: Sequence[str], actor_options: dict[str, Any]
+        self,
+        config: EvaluatorConfig,
+        spaces: dict[str, Spaces],
+        devices: Sequence[str],
+        actor_options: dict[str, Any],
+        threads: int | None = None,
     ) -> None:
         import ray
 
-        self._actor = ray.remote(**actor_options)(_LearnerActor).remote(config, spaces, list(devices))
+        make = ray.remote(**actor_options)(_LearnerActor)
+        self._start: Callable[[], Any] = lambda: make.remote(config, spaces, list(devices), threads)
+        self._actor = self._start()
         try:
             self._call("get_version")
         except BaseException:
             self.stop()
             raise
 
+    def restart(self, deadline_s: float, meanwhile: Callable[[], None]) -> None:
+        """Another actor with the policies of the very beginning; the rest is `set_state`'s.
+
+        Args:
+            deadline_s: how long a place and a start are waited for.
+            meanwhile: called twice a second; it ends the wait by raising.
+
+        Raises:
+            UserError: none came up in time.
+        """
+        import ray
+
+        end_s = time.monotonic() + deadline_s
+        self.stop()
+        self._actor = self._start()
+        up = self._actor.get_version.remote()
+        while time.monotonic() < end_s:
+            meanwhile()
+            if not ray.wait([up], timeout=POLL_S)[0]:
+                continue
+            try:
+                self._answer("get_version", up)
+                return
+            except LearnerLostError as error:
+                logger.warning("a learner died while it started: %s", error.message)
+                time.sleep(POLL_S)
+                self._actor = self._start()
+                up = self._actor.get_version.remote()
+        raise UserError(
+            f"no learner came back within {deadline_s:.0f} s", hint="see the learner pod, and `ray status` on the head"
+        )
+
     def load(self, batches: Sequence[Any]) -> None:
         """Batches by reference."""
-        self._call("load_many", *batches)
+        lost = self._call("load_references", list(batches))
+        if lost:
+            logger.warning("%d of %d samples were lost with their nodes", lost, len(batches))
 
     def sgd(self, *, num_epochs: int, minibatch_size: int) -> LearnerReport:
         """See Learner."""
@@ -85,22 +144,43 @@ class RemoteLearner:
         ray.kill(self._actor)
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        return self._answer(method, getattr(self._actor, method).remote(*args, **kwargs))
+
+    def _answer(self, method: str, reference: Any) -> Any:
         import ray
-        from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+        from ray.exceptions import GetTimeoutError, ObjectLostError, RayTaskError
 
         try:
-            return ray.get(getattr(self._actor, method).remote(*args, **kwargs), timeout=CALL_DEADLINE_S)
+            return ray.get(reference, timeout=CALL_DEADLINE_S)
         except RayTaskError as error:
             raise unwrap(error) from error
-        except RayActorError as error:
+        except (*lost_errors(), ObjectLostError) as error:
             cause = unwrap(error)
             if isinstance(cause, RlcoreError):
                 raise cause from error
-            raise UserError(
-                f"the learner died: {error}", hint="run again: it resumes from the newest checkpoint"
+            raise LearnerLostError(
+                f"the learner died: {str(error).partition(chr(10))[0]}",
+                hint="run again: it resumes from the newest checkpoint",
             ) from error
         except GetTimeoutError as error:
             raise UserError(
                 f"the learner did not answer {method} within {CALL_DEADLINE_S:.0f} s",
                 hint="the cluster may lack the learner's GPU: see `ray status`",
             ) from error
+
+
+def _fetch(references: Sequence[Any]) -> list[Any]:
+    """What the references stand for, in their order; None for what was lost."""
+    import ray
+    from ray.exceptions import GetTimeoutError, ObjectLostError
+
+    remote = [reference for reference in references if isinstance(reference, ray.ObjectRef)]
+    if remote:
+        ray.wait(remote, num_returns=len(remote), timeout=FETCH_DEADLINE_S)  # all of them travel at once
+    fetched: list[Any] = []
+    for reference in references:
+        try:
+            fetched.append(ray.get(reference, timeout=1.0) if isinstance(reference, ray.ObjectRef) else reference)
+        except (ObjectLostError, GetTimeoutError):
+            fetched.append(None)
+    return fetched

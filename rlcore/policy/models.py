@@ -156,6 +156,7 @@ class ConvEncoder(nn.Module):
             raise UserError(
                 f"spec.model.convLayers: layers {layers} do not fit images of shape {shape}: {error}",
                 hint='use smaller kernels and strides, or convPreset "small"',
+                permanent=True,
             ) from error
 
     def forward(self, images: Tensor) -> Tensor:
@@ -236,20 +237,23 @@ def _custom_module(spec: ModelSpec, space: gym.spaces.Box, distribution: ActionD
     try:
         cls = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
-        raise UserError(f"{where}: {error}", hint="it must be module:Class, importable from here") from error
+        hint = "it must be module:Class, importable from here"
+        raise UserError(f"{where}: {error}", hint=hint, permanent=True) from error
     try:
         module = cls(space, distribution.input_size, **spec.custom_kwargs)
     except Exception as error:
         raise UserError(
             f"{where}: cannot be made: {type(error).__name__}: {error}",
             hint="it is called as Class(observation_space, num_outputs, **spec.model.customKwargs)",
+            permanent=True,
         ) from error
     if not isinstance(module, nn.Module):
-        raise UserError(f"{where}: made a {type(module).__name__}, not a torch.nn.Module")
+        raise UserError(f"{where}: made a {type(module).__name__}, not a torch.nn.Module", permanent=True)
     if any(True for _ in module.buffers()):
         raise UserError(
             f"{where}: has buffers (a BatchNorm?), which do not travel with the weights",
             hint="use layers without running statistics, such as LayerNorm",
+            permanent=True,
         )
     return module
 
