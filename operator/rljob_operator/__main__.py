@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import sys
 
 from kubernetes.aio.config import ConfigException
@@ -18,11 +20,13 @@ def main() -> None:
     try:
         settings = load_settings()
         set_up_logging(settings.log_level, settings.log_format)
-        sys.exit(asyncio.run(serve(settings)))
+        code = asyncio.Runner().run(serve(settings))
     except UserError as error:
         sys.exit(_complain(str(error)))
     except ConfigException as error:
         sys.exit(_complain(f"no cluster: {error}; run in a pod, or set KUBECONFIG"))
+    logging.shutdown()
+    os._exit(code)  # nothing is left to do, and what kopf left behind may never end
 
 
 def _complain(text: str) -> int:

@@ -18,7 +18,7 @@ class ApplyConfigMap:
 
 @dataclass(frozen=True)
 class ApplyClaim:
-    """Server-side apply of a PersistentVolumeClaim."""
+    """Create a PersistentVolumeClaim; one that is there is used as it is."""
 
     manifest: Manifest
 
@@ -26,6 +26,13 @@ class ApplyClaim:
 @dataclass(frozen=True)
 class CreateRayJob:
     """Create, with strict field validation; one of that name that is ours is left alone."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class TryRayJob:
+    """Create on trial (dry run): the pods of a running job are given back only for a manifest that can have others."""
 
     manifest: Manifest
 
@@ -69,7 +76,15 @@ class DeleteJob:
 
 
 Action = (
-    ApplyConfigMap | ApplyClaim | CreateRayJob | DeleteRayJob | PatchRayCluster | TouchPod | ForceDeletePod | DeleteJob
+    ApplyConfigMap
+    | ApplyClaim
+    | CreateRayJob
+    | TryRayJob
+    | DeleteRayJob
+    | PatchRayCluster
+    | TouchPod
+    | ForceDeletePod
+    | DeleteJob
 )
 
 

@@ -24,7 +24,9 @@ def update_cost(draft: Draft) -> None:
     amount = (old.amount or 0.0) if old else 0.0
     since = to_seconds(old.observed_at) if old else None
     if old is not None and since is not None:
-        amount += (old.per_hour or 0.0) * max(0.0, draft.now_s - since) / 3600
+        # Both ends in whole seconds, as they are written: parts of a second would be counted twice.
+        passed_s = max(0.0, (to_seconds(draft.now) or 0.0) - since)
+        amount += (old.per_hour or 0.0) * passed_s / 3600
     draft.set(
         cost=CostStatus(
             amount=round(amount, 6), per_hour=round(per_hour, 6), currency=budget.currency, observed_at=draft.now

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlcore.api import RLJob
 from rlcore.api.status import Attempt, Condition, Requests, RLJobStatus
-from rljob_operator.actions import Action, Event
-from rljob_operator.observed import Observed
+from rljob_operator.actions import Action, DeleteRayJob, Event
+from rljob_operator.observed import Manifest, Observed
 from rljob_operator.settings import Settings
 from rljob_operator.timestamps import to_rfc3339, to_seconds
 
@@ -44,6 +44,8 @@ class Draft:
         self.old = RLJobStatus.model_validate(dict(observed.status))
         self._changes: dict[str, Any] = {}
         self._conditions = {condition.type: condition for condition in self.old.conditions}
+        self.invalid = False
+        """Whether this manifest was found to be one of which nothing can be made."""
         self.actions: list[Action] = []
         self.events: list[Event] = []
         self._requeue_s = settings.times.resync_s
@@ -99,7 +101,10 @@ class Draft:
         return attempt
 
     def add_attempt(self, attempt: Attempt) -> None:
-        """Begins one."""
+        """Begins one, of which nothing is observed yet."""
+        old = self.observed.ray_job
+        left = self.observed.old_ray_jobs if old is None else (*self.observed.old_ray_jobs, old)
+        self.observed = replace(self.observed, ray_job=None, ray_cluster=None, report=None, old_ray_jobs=left)
         self.set(attempts=[*self.attempts, attempt][-ATTEMPTS_KEPT:], attempt=attempt.number)
 
     def change_attempt(self, **fields: Any) -> None:
@@ -158,6 +163,11 @@ class Draft:
         if not quiet and (old is None or not same_status or old.reason != reason):
             self.event(reason, message, warn=warn)
 
+    def refuse(self, reason: str, message: str) -> None:
+        """Of this manifest nothing can be made: somebody has to mend it."""
+        self.invalid = True
+        self.set_condition("Valid", False, reason, message, warn=True)
+
     def drop_condition(self, kind: str) -> None:
         """Removes a condition that says nothing any more."""
         self._conditions.pop(kind, None)
@@ -169,8 +179,13 @@ class Draft:
     # the end --------------------
 
     def act(self, *actions: Action) -> None:
-        """Adds actions."""
-        self.actions += actions
+        """Adds actions, each once."""
+        self.actions += [action for action in actions if action not in self.actions]
+
+    def delete_ray_job(self, found: Manifest) -> None:
+        """Has it deleted, unless somebody did so already."""
+        if not found["metadata"].get("deletionTimestamp"):
+            self.act(DeleteRayJob(found["metadata"]["name"], str(found["metadata"].get("uid", ""))))
 
     def look_again(self, seconds: float) -> None:
         """At the latest in so many seconds."""

@@ -13,7 +13,7 @@ from rljob_operator import names
 from rljob_operator.draft import Draft
 from rljob_operator.observed import is_alive
 from rljob_operator.pools import GroupSize, pods_to_lose
-from rljob_operator.spot import pool_statuses
+from rljob_operator.spot import pool_statuses, unplaced
 from rljob_operator.timestamps import to_seconds
 
 
@@ -51,7 +51,8 @@ def judge_drain(
             if named and not autoscaled and not alive & set(named):
                 drain.victims[name] = []
             continue
-        drained = [pod for pod in drained_pods(draft, name) if pod in alive]
+        # Pods that no node took have nothing to be drained of.
+        drained = [*unplaced(draft, name), *(pod for pod in drained_pods(draft, name) if pod in alive)]
         since = before.get(name) or draft.now
         waited_s = draft.now_s - (to_seconds(since) or draft.now_s)
         if _driver_drains(draft) and len(drained) < excess and waited_s < draft.times.drain_s:

@@ -21,6 +21,9 @@ logger = logging.getLogger("rljob_operator")
 
 TIMEOUT_S = 2.0
 AT_ONCE = 32
+FIRST_ROUND_S = 10.0
+"""At the start drivers are asked before anything is judged by their silence; those that hang do not hold up all."""
+
 MOST_BYTES = 1024 * 1024
 
 
@@ -30,14 +33,21 @@ class DriverPoller:
     def __init__(self, cache: Cache, queue: WorkQueue[JobKey], settings: Settings) -> None:
         self._cache, self._queue, self._times = cache, queue, settings.times
         self._limit = asyncio.Semaphore(AT_ONCE)
+        self.asked_all = asyncio.Event()
+        """Set once the drivers that there were at the start had their chance to answer."""
 
-    async def run(self) -> None:
-        """Until cancelled."""
+    async def run(self, begin: asyncio.Event) -> None:
+        """Until cancelled; not before `begin`."""
+        await begin.wait()
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=AT_ONCE)) as session:
             while True:
                 started = time.monotonic()
-                await asyncio.gather(*(self._poll(session, *item) for item in list(self._cache.records.items())))
+                polls = asyncio.gather(*(self._poll(session, *item) for item in list(self._cache.records.items())))
+                if not self.asked_all.is_set():
+                    await asyncio.wait({polls}, timeout=FIRST_ROUND_S)
+                    self.asked_all.set()
+                await polls
                 await asyncio.sleep(max(0.05, self._times.poll_s - (time.monotonic() - started)))
 
     async def _poll(self, session: aiohttp.ClientSession, key: JobKey, record: JobRecord) -> None:
@@ -77,10 +87,19 @@ async def fetch(session: aiohttp.ClientSession, address: str) -> dict[str, Any] 
                 return None
             data = await answer.content.read(MOST_BYTES)
             values = json.loads(data)
+            return values if _makes_sense(values) else None
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         logger.debug("driver silent: address=%s error=%s", address, error)
         return None
-    return values if isinstance(values, dict) else None
+
+
+def _makes_sense(values: Any) -> bool:
+    """Whether it has the form of a status: anything may listen at an address that was a driver's."""
+    if not isinstance(values, dict):
+        return False
+    parts = [values.get(name) or {} for name in ("checkpoint", "final", "evaluation")]
+    pods = values.get("evaluator_pods") or []
+    return all(isinstance(part, dict) for part in (*parts, *(pods if isinstance(pods, list) else [None])))
 
 
 def _is_of(values: Mapping[str, Any], key: JobKey, record: JobRecord) -> bool:

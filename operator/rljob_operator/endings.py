@@ -2,42 +2,93 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rlcore.api.status import Attempt
 from rlcore.api.status import Failure as FailureStatus
-from rljob_operator.actions import DeleteRayJob
 from rljob_operator.draft import Draft, clip
-from rljob_operator.failures import Failure, judge
-from rljob_operator.history import losses_of
+from rljob_operator.failures import LOG_TAIL_CHARACTERS, Failure, judge
+from rljob_operator.history import newest_head_loss
 from rljob_operator.observed import Manifest
 
-LOG_TAIL_CHARACTERS = 8_000
+ON_REQUEST = ("Suspended", "BudgetExhausted", "SpecChanged", "RestartRequested")
+"""Reasons of attempts that ended because somebody wanted it."""
+
+LAST_WORDS_S = 120.0
+"""Between a driver's success and the RayJob's: the driver waits for a minute to be heard, then KubeRay has to look."""
+
+HEAD_LOST_BEFORE_S = 600.0
+"""A RayJob that ends so soon after its head was lost ended because of it; KubeRay waits five minutes for an answer."""
+
+
+def note_final(draft: Draft) -> None:
+    """Writes down how the driver says that it ended, before it is told that this was observed.
+
+    From a success on nothing starts it again, whatever becomes of the RayJob before KubeRay saw its end.
+    """
+    attempt, report = draft.open_attempt, draft.observed.report
+    if attempt is None or attempt.reason == "Succeeded" or report is None:
+        return
+    final = report.final
+    if final is not None and final.get("phase") == "Succeeded":
+        draft.change_attempt(reason="Succeeded")
+        draft.set_condition("Training", False, "Finished", "the driver has succeeded", quiet=True)
+    elif attempt.stopping_at is not None:
+        return  # its reason is another one
+    elif final is None:
+        if attempt.reason:
+            draft.change_attempt(reason="")  # a new driver trains: KubeRay brought a lost head back
+    elif not attempt.reason:
+        failure = judge({}, final, None, draft.job.spec.restart_policy.permanent_exit_codes)
+        draft.change_attempt(reason=failure.failure_class)
+        _note_failure(draft, failure, str(final.get("message") or ""), counted=failure.counted)
 
 
 def ended(draft: Draft, attempt: Attempt) -> bool:
     """Whether the attempt's RayJob has ended; if so the end is judged and written down."""
-    observed = draft.observed
-    report = observed.report
-    final = report.final if report is not None else None
-    if final is not None and final.get("phase") == "Succeeded" and attempt.reason != "Succeeded":
-        # From here on nothing starts it again, whatever becomes of the RayJob before KubeRay saw its end.
-        draft.change_attempt(reason="Succeeded")
-        attempt = draft.attempts[-1]
-    status: dict[str, Any] = dict((observed.ray_job or {}).get("status") or {})
-    deployment = status.get("jobDeploymentStatus")
-    if deployment not in ("Complete", "Failed", "ValidationFailed"):
+    found = draft.observed.ray_job
+    assert found is not None
+    status = found.get("status") or {}
+    if status.get("jobDeploymentStatus") not in ("Complete", "Failed", "ValidationFailed"):
         return False
     if status.get("jobStatus") == "SUCCEEDED" or attempt.reason == "Succeeded":
         succeed(draft)
-        return True
-    if attempt.stopping_at is not None:
+    elif attempt.stopping_at is not None:
         settle(draft, attempt.reason)  # the driver ended while its pods were to be given back anyway
-        return True
-    assert observed.ray_job is not None
-    codes = draft.job.spec.restart_policy.permanent_exit_codes
-    close(draft, judge(observed.ray_job, report, losses_of(draft, attempt.number), codes))
+    else:
+        codes = draft.job.spec.restart_policy.permanent_exit_codes
+        close(draft, judge(found, _final(draft, attempt), newest_head_loss(draft, HEAD_LOST_BEFORE_S), codes))
     return True
+
+
+def refused_by_kuberay(ray_job: Manifest) -> bool:
+    """Whether KubeRay found something wrong with a RayJob, and makes nothing of it."""
+    return (ray_job.get("status") or {}).get("jobDeploymentStatus") == "ValidationFailed"
+
+
+def _final(draft: Draft, attempt: Attempt) -> Mapping[str, Any] | None:
+    """The driver's word on its end: its own, or what was written down of it."""
+    report, written = draft.observed.report, draft.get("last_failure")
+    if report is not None and report.final is not None:
+        return report.final
+    if not attempt.reason or written is None:
+        return None
+    return {
+        "phase": "Failed",
+        "failure_class": written.failure_class,
+        "exit_code": written.exit_code,
+        "message": written.message,
+    }
+
+
+def finish(draft: Draft) -> None:
+    """The driver has succeeded, and the RayJob is about to; that is not waited for for ever."""
+    left = LAST_WORDS_S - draft.since_s("Training")
+    if left > 0:
+        draft.look_again(left)
+    else:
+        succeed(draft)
 
 
 def succeed(draft: Draft) -> None:
@@ -47,6 +98,7 @@ def succeed(draft: Draft) -> None:
     timesteps = f" after {training.timesteps:,} timesteps" if training and training.timesteps else ""
     draft.set(phase="Succeeded", finished_at=draft.now)
     draft.set_condition("Training", False, "Finished", f"training is over{timesteps}", quiet=True)
+    draft.set_condition("Provisioned", False, "Finished", "pods were given back", quiet=True)
     draft.set_condition("Complete", True, "Succeeded", _why_complete(draft) or f"a stop condition holds{timesteps}")
     draft.look_again(1.0)
 
@@ -66,8 +118,7 @@ def settle(draft: Draft, reason: str) -> None:
 
 def close(draft: Draft, failure: Failure) -> None:
     """An attempt failed: another one follows, after a back-off if it counts; or the job has failed."""
-    advanced = checkpoint_advanced(draft)
-    counted = failure.counted or not advanced
+    counted = failure.counted or not checkpoint_advanced(draft)
     message = failure.message
     if counted and not failure.counted:
         message += "; it counts, since no checkpoint was written since the last restart"
@@ -86,7 +137,6 @@ def close(draft: Draft, failure: Failure) -> None:
     draft.set_condition(
         "Provisioned", False, "Restarting", "the next attempt goes on from the newest checkpoint", quiet=True
     )
-    draft.look_again(1.0)
 
 
 def fail(draft: Draft, failure: Failure) -> None:
@@ -98,18 +148,24 @@ def fail(draft: Draft, failure: Failure) -> None:
     text = f"{failure.message}\n{tail}" if tail and tail not in failure.message else failure.message
     draft.set(phase="Failed", finished_at=draft.now)
     draft.set_condition("Training", False, failure.failure_class, failure.message, quiet=True)
+    draft.set_condition("Provisioned", False, failure.failure_class, "pods were given back", quiet=True)
     draft.set_condition("Complete", False, failure.failure_class, failure.message, quiet=True)
     draft.set_condition("Failed", True, failure.failure_class, text, warn=True)
     draft.look_again(1.0)
 
 
+def is_finished(draft: Draft) -> bool:
+    """Whether the job has succeeded or failed."""
+    return draft.holds("Complete") or draft.holds("Failed")
+
+
 def checkpoint_advanced(draft: Draft) -> bool:
-    """Whether a checkpoint was written since the last restart; the first restart has none before it."""
-    ended_before = [attempt for attempt in draft.attempts[:-1] if attempt.ended_at is not None]
-    if not ended_before:
-        return True
-    before = ended_before[-1].timesteps or 0
-    return _checkpoint_timesteps(draft) > before
+    """Whether a checkpoint was written since the last restart; the first restart has none before it.
+
+    An end on request is no restart: what follows a suspension is not held up to it.
+    """
+    restarted = [attempt for attempt in draft.attempts[:-1] if attempt.reason not in ON_REQUEST]
+    return not restarted or _checkpoint_timesteps(draft) > (restarted[-1].timesteps or 0)
 
 
 def _checkpoint_timesteps(draft: Draft) -> int:
@@ -121,9 +177,8 @@ def _end_attempt(draft: Draft, reason: str, *, counted: bool) -> None:
     if draft.open_attempt is not None:
         timesteps = _checkpoint_timesteps(draft)
         draft.change_attempt(ended_at=draft.now, reason=reason, counted=counted, timesteps=timesteps)
-    found: Manifest | None = draft.observed.ray_job
-    if found is not None and not found["metadata"].get("deletionTimestamp"):
-        draft.act(DeleteRayJob(found["metadata"]["name"], found["metadata"].get("uid", "")))
+    if draft.observed.ray_job is not None:
+        draft.delete_ray_job(draft.observed.ray_job)
 
 
 def _note_failure(draft: Draft, failure: Failure, message: str, *, counted: bool) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import logging
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
 
 from rljob_operator import names
@@ -16,17 +19,38 @@ from rljob_operator.timestamps import to_rfc3339
 logger = logging.getLogger("rljob_operator")
 
 REMEMBERED = 4096
+LANES = 4
+"""Events that are written at the same time."""
+
+MOST_WAITING = 8192
+
+
+@dataclass(frozen=True)
+class _Emitted:
+    """An event on its way; `job` is the RLJob's metadata."""
+
+    job: Manifest
+    name: str
+    event: Event
+    count: int
+    now_s: float
+
+
+def _lost(emitted: _Emitted, why: str) -> None:
+    job = emitted.job
+    logger.warning("event lost: job=%s/%s %s: %s", job["namespace"], job["name"], emitted.event.reason, why)
 
 
 class EventRecorder:
-    """Emits events; one that cannot be written is logged and never holds a job up."""
+    """Emits events beside the work on jobs; one that cannot be written is logged and lost."""
 
     def __init__(self, kube: Kube, reporter: str) -> None:
         self._kube, self._reporter = kube, reporter
         self._counts: OrderedDict[str, int] = OrderedDict()
+        self._lanes: list[asyncio.Queue[_Emitted]] = [asyncio.Queue(MOST_WAITING // LANES) for _ in range(LANES)]
 
-    async def emit(self, job: Manifest, event: Event, now_s: float) -> None:
-        """One event on a job."""
+    def emit(self, job: Manifest, event: Event, now_s: float) -> None:
+        """One event on a job, soon; those of one job in their order."""
         metadata = job["metadata"]
         digest = hashlib.sha256("\n".join((metadata["uid"], event.kind, event.reason, event.message)).encode())
         name = f"{metadata['name']}.{digest.hexdigest()[:16]}"
@@ -35,13 +59,33 @@ class EventRecorder:
         self._counts.move_to_end(name)
         while len(self._counts) > REMEMBERED:
             self._counts.popitem(last=False)
+        emitted = _Emitted(metadata, name, event, count, now_s)
         try:
-            if count == 1:
-                await self._create(metadata, name, event, now_s)
-            else:
-                await self._count(metadata["namespace"], name, count, now_s)
-        except ApiError as error:
-            logger.warning("event lost: job=%s/%s %s: %s", metadata["namespace"], metadata["name"], event.reason, error)
+            self._lanes[hash(metadata["uid"]) % LANES].put_nowait(emitted)
+        except asyncio.QueueFull:
+            _lost(emitted, "too many wait")
+
+    async def run(self) -> None:
+        """Writes what was emitted, until cancelled."""
+        await asyncio.gather(*map(self._write, self._lanes))
+
+    async def finish(self, deadline_s: float) -> None:
+        """Waits until all that was emitted is written."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*(lane.join() for lane in self._lanes)), deadline_s)
+
+    async def _write(self, lane: asyncio.Queue[_Emitted]) -> None:
+        while True:
+            emitted = await lane.get()
+            try:
+                if emitted.count == 1:
+                    await self._create(emitted.job, emitted.name, emitted.event, emitted.now_s)
+                else:
+                    await self._count(emitted.job["namespace"], emitted.name, emitted.count, emitted.now_s)
+            except ApiError as error:
+                _lost(emitted, str(error))
+            finally:
+                lane.task_done()
 
     async def _create(self, metadata: Manifest, name: str, event: Event, now_s: float) -> None:
         now = to_rfc3339(now_s)

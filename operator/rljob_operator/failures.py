@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from rljob_operator.losses import DISRUPTIONS, OUT_OF_MEMORY
-from rljob_operator.observed import DriverReport, LostPod, Manifest
+from rljob_operator.losses import CRASHED, DISRUPTIONS, KILLED, OUT_OF_MEMORY, TERMINATED
+from rljob_operator.observed import LostPod, Manifest
 
 LOG_TAIL_CHARACTERS = 8_000
 """Of the driver's log in the status; etcd keeps every job's."""
 
+CLASS_CHARACTERS = 64
+
 PERMANENT_EXIT_CODES = frozenset({2})
 FENCED_EXIT_CODE = 75
-TERMINATED_EXIT_CODES = frozenset({130, 143})
-"""128 + SIGINT or SIGTERM: somebody asked the driver to stop, and it saved a checkpoint."""
 _EXIT_CODE = re.compile(r"exit code (-?\d+)")
 _OUT_OF_MEMORY = re.compile(r"OutOfMemory|out of memory|OOM-?killed|memory pressure", re.IGNORECASE)
 
@@ -51,46 +52,51 @@ class Failure:
 
 def judge(
     ray_job: Manifest,
-    report: DriverReport | None,
-    losses: Sequence[LostPod],
+    final: Mapping[str, Any] | None,
+    head_loss: LostPod | None,
     permanent_codes: Collection[int],
 ) -> Failure:
     """Why a RayJob that has not succeeded ended.
 
     Args:
         ray_job: with jobDeploymentStatus Failed, ValidationFailed, or Complete without SUCCEEDED.
-        report: the driver's last.
-        losses: pods lost during the attempt.
+        final: how the driver said that it ended, None where it said nothing.
+        head_loss: the head's, where it was lost just before.
         permanent_codes: exit codes that the manifest calls permanent.
     """
     status = ray_job.get("status") or {}
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
     if status.get("jobDeploymentStatus") == "ValidationFailed" or reason == "ValidationFailed":
         return Failure("RayJobRejected", True, True, f"KubeRay refused the RayJob: {message}")
-    final = (report.final if report else None) or {}
-    code = final.get("exit_code", _exit_code(message))
-    head = next((loss for loss in reversed(losses) if loss.role == "head"), None)
-    if final.get("phase") == "Failed" or reason == "AppFailed" or code is not None:
-        return _application(code, str(final.get("message") or ""), final.get("failure_class"), message, permanent_codes)
-    if head is not None:
-        return head_lost([head])
+    if final is not None and final.get("phase") == "Failed":
+        said, failure_class = str(final.get("message") or ""), str(final.get("failure_class") or "")[:CLASS_CHARACTERS]
+        return _application(_whole(final.get("exit_code")), said, failure_class, message, permanent_codes)
+    code = _exit_code(message)
+    signalled = code is None or code == KILLED or code in TERMINATED
+    if head_loss is not None and head_loss.failure_class in DISRUPTIONS and signalled:
+        return head_lost(head_loss)  # a node that goes takes the driver first
+    if reason == "AppFailed" or code is not None:
+        return _application(code, "", "", message, permanent_codes)
+    if head_loss is not None:
+        return head_lost(head_loss)
     if status.get("jobStatus") == "STOPPED":
         return Failure("Stopped", False, False, "the Ray job was stopped from outside")
     if reason == "JobStatusCheckTimeoutExceeded":
         return Failure("HeadUnreachable", True, False, f"KubeRay lost sight of the head: {message}")
-    return Failure(reason or "RayJobFailed", True, False, first_line(message) or "the RayJob failed and says not why")
+    text = first_line(message) or "the RayJob failed and says not why"
+    return Failure(reason[:CLASS_CHARACTERS] or "RayJobFailed", True, False, text)
 
 
 def _application(
-    code: int | None, said: str, failure_class: str | None, message: str, permanent_codes: Collection[int]
+    code: int | None, said: str, failure_class: str, message: str, permanent_codes: Collection[int]
 ) -> Failure:
     tail = message[-LOG_TAIL_CHARACTERS:]
     last = said or last_line(message) or "the driver failed"
-    if failure_class == OUT_OF_MEMORY or code == 137 or (not said and _OUT_OF_MEMORY.search(tail)):
+    if failure_class == OUT_OF_MEMORY or code == KILLED or (not said and _OUT_OF_MEMORY.search(tail)):
         return Failure(OUT_OF_MEMORY, True, False, f"{last}; {OUT_OF_MEMORY_HINT}", code, log_tail=tail)
     if code == FENCED_EXIT_CODE:
         return Failure("Superseded", False, False, "a newer driver owns the checkpoints", code, log_tail=tail)
-    if code in TERMINATED_EXIT_CODES:
+    if code in TERMINATED:
         return Failure("Terminated", False, False, "the driver was asked to stop from outside", code, log_tail=tail)
     if code in PERMANENT_EXIT_CODES:
         return Failure(failure_class or "ConfigInvalid", True, True, last, code, log_tail=tail)
@@ -100,17 +106,15 @@ def _application(
     return Failure(failure_class or "ApplicationFailed", True, False, last, code, log_tail=tail)
 
 
-def head_lost(losses: Sequence[LostPod]) -> Failure:
-    """The head pod was lost, and the attempt with it."""
-    loss = losses[-1]
-    free = loss.failure_class in DISRUPTIONS
+def head_lost(loss: LostPod, times: int = 1) -> Failure:
+    """The head pod was lost (for the last time of so many since the newest checkpoint), and the attempt with it."""
     hint = f"; {OUT_OF_MEMORY_HINT}" if loss.failure_class == OUT_OF_MEMORY else ""
-    times = f" {len(losses)} times without a new checkpoint in between" if len(losses) > 1 else ""
+    often = f" {times} times without a new checkpoint in between" if times > 1 else ""
     return Failure(
-        loss.failure_class if loss.failure_class != "Crashed" else "HeadCrashed",
-        counted=not free or len(losses) > 1,
+        loss.failure_class if loss.failure_class != CRASHED else "HeadCrashed",
+        counted=loss.failure_class not in DISRUPTIONS,
         permanent=False,
-        message=f"the head pod was lost{times}: {loss.message}{hint}",
+        message=f"the head pod was lost{often}: {loss.message}{hint}",
         exit_code=loss.exit_code,
         pod=loss.name,
         node=loss.node,
@@ -118,8 +122,16 @@ def head_lost(losses: Sequence[LostPod]) -> Failure:
 
 
 def _exit_code(message: str) -> int | None:
+    """The driver's, as Ray tells it: -15 is what a shell calls 128 + 15."""
     found = _EXIT_CODE.search(message)
-    return int(found.group(1)) if found else None
+    if found is None:
+        return None
+    code = int(found.group(1))
+    return 128 - code if code < 0 else code
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def first_line(text: str) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from kubernetes.aio import client, config
@@ -15,7 +17,9 @@ from rljob_operator.metrics import API_REQUESTS
 from rljob_operator.names import FIELD_MANAGER
 
 REQUEST_TIMEOUT_S = 15.0
-CONNECTIONS = 32
+CONNECTIONS = 300
+"""More than workers can be: the Lease must not wait for them."""
+
 RATE_PER_S, BURST = 200.0, 400.0
 
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
@@ -44,6 +48,8 @@ class Kube:
 
     def __init__(self, api: client.ApiClient) -> None:
         self._api = api
+        self.may_write: Callable[[], bool] = lambda: True
+        """Whether this replica leads; nothing but Leases is written where it does not."""
         self._tokens, self._filled_s = BURST, time.monotonic()
         self._bucket = asyncio.Lock()
 
@@ -57,6 +63,9 @@ class Kube:
         await config.load_config()
         settings = client.Configuration.get_default_copy()
         settings.connection_pool_maxsize = CONNECTIONS
+        # Looked up here once: aiohttp would do it in a thread of its own before every request.
+        settings.proxy = settings.proxy or _proxy_of(settings.host)
+        settings.client_session_kwargs = {"trust_env": False}
         return cls(client.ApiClient(settings))
 
     async def close(self) -> None:
@@ -72,34 +81,46 @@ class Kube:
                 return None
             raise
 
-    async def list_metadata(self, group: str, resource: str, namespace: str, selector: str) -> list[dict[str, Any]]:
-        """metadata of all objects that a label selector takes; an empty namespace means all."""
+    async def list_all(
+        self, group: str, resource: str, namespace: str, selector: str, *, metadata_alone: bool = False
+    ) -> list[dict[str, Any]]:
+        """All objects that a label selector takes; an empty namespace means all of them, an empty selector all objects.
+
+        There are none of a kind that is not served.
+        """
         items: list[dict[str, Any]] = []
         following = ""
         while True:
-            query = [("labelSelector", selector), ("limit", str(LIST_LIMIT))]
-            if following:
-                query.append(("continue", following))
+            query = [("labelSelector", selector), ("limit", str(LIST_LIMIT)), ("continue", following)]
             path = _path(group, resource, namespace)
-            page = await self._request("GET", path, resource, query=query, accept=METADATA_LIST)
-            items += [item["metadata"] for item in page.get("items") or []]
+            accept = METADATA_LIST if metadata_alone else "application/json"
+            try:
+                page = await self._request("GET", path, resource, query=[q for q in query if q[1]], accept=accept)
+            except ApiError as error:
+                if error.code == 404:
+                    return []
+                raise
+            items += page.get("items") or []
             following = str((page.get("metadata") or {}).get("continue") or "")
             if not following:
                 return items
 
-    async def exists(self, path: str) -> bool:
-        """Whether a path is served at all."""
+    async def read(self, path: str) -> dict[str, Any]:
+        """What is served at a path; empty where nothing is."""
         try:
-            await self._request("GET", f"/{path}", "discovery")
+            return await self._request("GET", f"/{path}", "discovery")
         except ApiError as error:
             if error.code == 404:
-                return False
+                return {}
             raise
-        return True
 
-    async def create(self, group: str, resource: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Creates an object; unknown fields are an error, not dropped in silence."""
+    async def create(
+        self, group: str, resource: str, manifest: Mapping[str, Any], *, on_trial: bool = False
+    ) -> dict[str, Any]:
+        """Creates an object, or only finds out whether it could be; unknown fields are an error, not dropped."""
         query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
+        if on_trial:
+            query.append(("dryRun", "All"))
         path = _path(group, resource, manifest["metadata"]["namespace"])
         return await self._request("POST", path, resource, body=manifest, query=query)
 
@@ -160,6 +181,8 @@ class Kube:
         accept: str = "application/json",
     ) -> dict[str, Any]:
         await self._take_token()
+        if method != "GET" and resource != "leases" and not self.may_write():
+            raise ApiError(0, "NotLeading", f"{method} {path}: the lease is not held any more")
         headers = {"Accept": accept, "Content-Type": content_type}
         code = 0
         try:
@@ -194,6 +217,12 @@ class Kube:
                 await asyncio.sleep((1.0 - self._tokens) / RATE_PER_S)
                 self._tokens, self._filled_s = 1.0, time.monotonic()
             self._tokens -= 1.0
+
+
+def _proxy_of(server: str) -> str | None:
+    """The proxy that the environment names for an address: HTTPS_PROXY, unless NO_PROXY takes it out."""
+    url = urlsplit(server)
+    return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
 
 
 def _json(data: bytes) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class LeaderElection:
         namespace: of the Lease.
         name: of the Lease.
         identity: of this replica, unique.
-        lease_s: a holder silent for so long has lost it; renewed every fifth of it.
+        lease_s: a holder silent for so long has lost it; renewed every fifth of it, more often after a failure.
         clock: seconds, monotonic.
     """
 
@@ -46,11 +46,18 @@ class LeaderElection:
         self._lease_s, self._clock = lease_s, clock
         self._seen: tuple[str, str] | None = None
         self._seen_s = 0.0
+        self._renewed_s = float("-inf")
+        self._lost = False
 
     @property
     def retry_s(self) -> float:
         """Seconds between two tries."""
         return self._lease_s / 5
+
+    @property
+    def leads(self) -> bool:
+        """Whether nobody else can have the Lease by now; false the moment a renewal is overdue."""
+        return not self._lost and self._clock() - self._renewed_s < self._lease_s
 
     async def acquire(self) -> None:
         """Waits until this replica leads."""
@@ -64,22 +71,30 @@ class LeaderElection:
         logger.info("leading: identity=%s lease=%s/%s", self._identity, self._namespace, self._name)
 
     async def keep(self) -> None:
-        """Renews until it cannot any more; returns then, and nothing may be done after it."""
-        renewed_s = self._clock()
-        while self._clock() - renewed_s < self._lease_s * 2 / 3:
-            await asyncio.sleep(self.retry_s)
+        """Renews until it cannot any more; returns then, and nothing may be done after it.
+
+        It gives up after two thirds of the Lease: a third is left to end in.
+        """
+        wait_s = self.retry_s
+        while (left_s := self._renewed_s + self._lease_s * 2 / 3 - self._clock()) > 0:
+            await asyncio.sleep(min(wait_s, left_s))
             try:
-                if not await asyncio.wait_for(self._try(), self.retry_s * 2):
+                if not await asyncio.wait_for(self._try(), min(self.retry_s * 2, left_s)):
                     break  # somebody else has it
-                renewed_s = self._clock()
+                wait_s = self.retry_s
             except (ApiError, TimeoutError) as error:
-                logger.warning("lease not renewed: %s", error)
+                logger.warning("lease not renewed: %s", error or "no answer in time")
+                wait_s = self.retry_s / 3
+        self._lost = True
         LEADER.set(0)
         logger.error("lease %s/%s lost", self._namespace, self._name)
 
     async def release(self) -> None:
         """Gives the Lease back, where it is ours."""
         LEADER.set(0)
+        if self._lost:
+            return
+        self._lost = True
         try:
             lease = await self._kube.get(LEASES, "leases", self._namespace, self._name)
             if lease is None or (lease.get("spec") or {}).get("holderIdentity") != self._identity:
@@ -98,16 +113,26 @@ class LeaderElection:
 
     async def _try(self) -> bool:
         """Takes or renews the Lease if that is allowed now."""
+        begun_s = self._clock()
+        if not await self._take_or_renew():
+            return False
+        self._renewed_s = begun_s
+        return True
+
+    async def _take_or_renew(self) -> bool:
         lease = await self._kube.get(LEASES, "leases", self._namespace, self._name)
         if lease is None:
-            return await self._write(self._kube.create, {"metadata": self._metadata(), "spec": self._spec(0, None)})
+            await self._kube.create(LEASES, "leases", {"metadata": self._metadata(), "spec": self._spec(0, None)})
+            return True
         spec = lease.get("spec") or {}
         holder = str(spec.get("holderIdentity") or "")
         if holder and holder != self._identity and not self._is_silent(holder, str(spec.get("renewTime")), spec):
             return False
         transitions = int(spec.get("leaseTransitions") or 0) + (holder != self._identity)
         acquired = spec.get("acquireTime") if holder == self._identity else None
-        return await self._write(self._kube.replace, {**lease, "spec": self._spec(transitions, acquired)})
+        # 409 where another one was faster: the next try sees who.
+        await self._kube.replace(LEASES, "leases", {**lease, "spec": self._spec(transitions, acquired)})
+        return True
 
     def _is_silent(self, holder: str, renewed: str, spec: dict[str, Any]) -> bool:
         if (holder, renewed) != self._seen:
@@ -115,15 +140,6 @@ class LeaderElection:
             return False
         limit_s = max(self._lease_s, float(spec.get("leaseDurationSeconds") or 0))
         return self._clock() - self._seen_s > limit_s
-
-    async def _write(self, verb: Callable[..., Any], lease: dict[str, Any]) -> bool:
-        try:
-            await verb(LEASES, "leases", lease)
-        except ApiError as error:
-            if error.code == 409:
-                return False  # another one was faster
-            raise
-        return True
 
     def _metadata(self) -> dict[str, Any]:
         return {"name": self._name, "namespace": self._namespace}

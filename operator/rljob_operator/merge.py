@@ -67,17 +67,22 @@ def _merge_list(base: list[Any], patch: list[Any], field: str, path: str) -> lis
     merge_key = MERGE_KEYS.get(field)
     if merge_key is None:
         return copy.deepcopy(patch)
-    result = {item[merge_key]: copy.deepcopy(item) for item in base}
+    result = {_key(item, merge_key, path, index): copy.deepcopy(item) for index, item in enumerate(base)}
     for index, item in enumerate(patch):
         where = f"{path}[{index}]"
-        if not isinstance(item, dict) or merge_key not in item:
-            raise ValueError(f"{where} needs {merge_key}, which tells the items of {field} apart")
-        name = item[merge_key]
+        name = _key(item, merge_key, path, index)
         if item.get(DIRECTIVE) == "delete":
             result.pop(name, None)
         else:
             result[name] = _merge_map(result.get(name, {}), item, where)
     return list(result.values())
+
+
+def _key(item: Any, merge_key: str, path: str, index: int) -> str | int:
+    name = item.get(merge_key) if isinstance(item, dict) else None
+    if not isinstance(name, str | int):
+        raise ValueError(f"{path}[{index}] needs {merge_key}, which tells the items of this list apart")
+    return name
 
 
 def _of_type(value: Any, kind: type, path: str) -> Any:

@@ -8,8 +8,11 @@ from typing import Any
 
 from rlcore.api import RLJob
 from rljob_operator import names
+from rljob_operator.timestamps import to_seconds
 
 Manifest = Mapping[str, Any]
+
+REQUEST_CHARACTERS = 1024
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,11 @@ class DriverReport:
         """Its newest checkpoint."""
         return self.values.get("checkpoint") or {}
 
+    @property
+    def head_uid(self) -> str:
+        """uid of the head pod that it runs in, the middle of its token; empty where it does not say."""
+        return str(self.values.get("token") or "").partition(".")[2].rpartition(".")[0]
+
 
 @dataclass(frozen=True)
 class LostPod:
@@ -68,16 +76,19 @@ class Observed:
 
     Attributes:
         raw: the RLJob as the API server has it.
-        job: the same, understood; None where it is invalid.
-        problem: why it is invalid.
+        job: the same, understood; where it is invalid what its running attempt was made from, or None.
+        problem: why it is invalid; empty: it is valid.
         ray_job: of the present attempt, None where there is none.
         old_ray_jobs: of earlier attempts.
         ray_cluster: of the present attempt's RayJob.
         pods: of the job, all attempts.
-        lost: pods lost, not yet in the status.
+        lost: pods lost, of all attempts, in the order in which they were seen to be lost.
         report: the driver's, of the present attempt, None before the first.
         kuberay: whether the RayJob and RayCluster resources are served.
-        rejected: why the API server refused the RayJob, empty: it did not.
+        rejected: why the API server refuses what is made from this very manifest, empty: it does not.
+        rejected_reason: the same in one word.
+        forbidden: why the API server lets nothing be made for now, such as a quota; empty: it does.
+        accepted: whether the API server is known to take a RayJob of the manifest as it is now.
         frozen: hyper-parameters of the job's first start, None where it has not started.
         now_s: seconds since 1970.
     """
@@ -93,6 +104,9 @@ class Observed:
     report: DriverReport | None = None
     kuberay: bool = True
     rejected: str = ""
+    rejected_reason: str = "RayJobRejected"
+    forbidden: str = ""
+    accepted: bool = True
     frozen: Mapping[str, Any] | None = None
     now_s: float = 0.0
 
@@ -116,6 +130,10 @@ class Observed:
         """The RLJob's annotations."""
         return self.raw["metadata"].get("annotations") or {}
 
+    def request(self, annotation: str) -> str:
+        """What a person asks for by an annotation: as much of its value as the status keeps."""
+        return str(self.annotations.get(annotation) or "")[:REQUEST_CHARACTERS]
+
     def pods_of(self, attempt: int, role: str = "", pool: str = "") -> list[Manifest]:
         """Pods of one attempt, of a role and a pool where these are given; those being deleted included."""
         wanted = {names.LABEL_ATTEMPT: str(attempt)}
@@ -123,7 +141,15 @@ class Observed:
             wanted[names.LABEL_ROLE] = role
         if pool:
             wanted[names.LABEL_POOL] = pool
-        return [pod for pod in self.pods if wanted.items() <= pod_labels(pod).items()]
+        return [
+            pod for pod in self.pods if wanted.items() <= pod_labels(pod).items() and not is_older_than(pod, self.raw)
+        ]
+
+
+def is_older_than(pod: Manifest, job: Manifest) -> bool:
+    """Whether a pod was made before the job: it belongs to an earlier job of the same name."""
+    made, begun = (to_seconds(thing["metadata"].get("creationTimestamp")) for thing in (pod, job))
+    return made is not None and begun is not None and made < begun
 
 
 def pod_labels(pod: Manifest) -> dict[str, str]:

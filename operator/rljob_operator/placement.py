@@ -62,14 +62,32 @@ def _cluster_wide(settings: PlacementSettings, *, preemptible: bool) -> NodePlac
 
 
 def with_node_affinity(affinity: dict[str, Any], expressions: list[dict[str, Any]]) -> dict[str, Any]:
-    """An affinity that also requires all `expressions` of a node. Terms are alternatives: each one gets them."""
+    """An affinity that also requires all `expressions` of a node. Terms are alternatives: each one gets them.
+
+    Raises:
+        ValueError: the affinity is none; the text names the field.
+    """
     result = copy.deepcopy(affinity)
     if not expressions:
         return result
-    required = result.setdefault("nodeAffinity", {}).setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
-    for term in required.setdefault("nodeSelectorTerms", [{}]):
-        term.setdefault("matchExpressions", []).extend(copy.deepcopy(expressions))
+    required = _inner(_inner(result, "nodeAffinity", dict), "requiredDuringSchedulingIgnoredDuringExecution", dict)
+    terms = _inner(required, "nodeSelectorTerms", list)
+    if not terms:
+        terms.append({})
+    for term in terms:
+        if not isinstance(term, dict):
+            raise ValueError(f"affinity: a term of nodeSelectorTerms is a {type(term).__name__}, not a dict")
+        _inner(term, "matchExpressions", list).extend(copy.deepcopy(expressions))
     return result
+
+
+def _inner(outer: dict[str, Any], field: str, kind: type[dict[str, Any]] | type[list[Any]]) -> Any:
+    """A field of a manifest that is free-form, made empty where it is missing or null."""
+    if outer.get(field) is None:
+        outer[field] = kind()
+    if not isinstance(outer[field], kind):
+        raise ValueError(f"affinity: {field} is a {type(outer[field]).__name__} here, not a {kind.__name__}")
+    return outer[field]
 
 
 def _as_manifest(toleration: Toleration) -> dict[str, Any]:

@@ -119,19 +119,31 @@ def _worker(context: Context, pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _template(context: Context, role: str, pool: str, pod: dict[str, Any], group: PodGroupSpec) -> dict[str, Any]:
-    template = {
-        "metadata": {"labels": names.labels(context.job.metadata.name, attempt=context.attempt, role=role, pool=pool)},
-        "spec": pod,
+    ours = {
+        "metadata": {"labels": names.labels(context.job.metadata.name, attempt=context.attempt, role=role, pool=pool)}
     }
     try:
-        return strategic_merge(template, group.pod_template)
+        merged = strategic_merge({**ours, "spec": pod}, group.pod_template)
+        return strategic_merge(merged, ours)  # our labels stay: by them the operator finds its pods
     except ValueError as error:
-        raise ValueError(f"podTemplate of {pool or role}: {error}") from error
+        raise ValueError(f"{_field_of(context, group)}.podTemplate.{error}") from error
+
+
+def _field_of(context: Context, group: PodGroupSpec) -> str:
+    """Where the manifest describes a group."""
+    for index, pool in enumerate(context.job.spec.evaluators.pools):
+        if pool is group:
+            return f"spec.evaluators.pools[{index}]"
+    return "spec.head" if group is context.job.spec.head else "spec.learner"
 
 
 def _pod(
     context: Context, group: PodGroupSpec, container: dict[str, Any], grace_s: int, *, preemptible: bool, gpus: int
 ) -> dict[str, Any]:
+    try:
+        scheduling = placement(group, context.settings, preemptible=preemptible, gpus=gpus > 0)
+    except ValueError as error:
+        raise ValueError(f"{_field_of(context, group)}.{error}") from error
     pod: dict[str, Any] = {
         "containers": [container],
         "restartPolicy": "Never",
@@ -139,7 +151,7 @@ def _pod(
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": grace_s,
         "securityContext": {"fsGroup": USER_ID, "seccompProfile": {"type": "RuntimeDefault"}},
-        **placement(group, context.settings, preemptible=preemptible, gpus=gpus > 0),
+        **scheduling,
     }
     secrets = context.job.spec.image_pull_secrets
     if secrets:

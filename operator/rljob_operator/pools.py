@@ -33,13 +33,16 @@ def is_autoscaled(spec: RLJobSpec, *, enabled: bool, queued: bool) -> bool:
     return enabled and not queued and spec.evaluators.replicas is None and ranges
 
 
-def group_sizes(spec: RLJobSpec, *, autoscaled: bool, unavailable: Set[str] = frozenset()) -> dict[str, GroupSize]:
+def group_sizes(
+    spec: RLJobSpec, *, autoscaled: bool, unavailable: Mapping[str, int] | None = None
+) -> dict[str, GroupSize]:
     """Size of every worker group by its name, in the RayCluster's order: pools as in the manifest, then the learner.
 
     Args:
         spec: of the job.
         autoscaled: whether an autoscaler moves pools between their bounds.
-        unavailable: preemptible pools that get no nodes at present: their minimum moves to on-demand pools.
+        unavailable: preemptible pools that get no more nodes at present, and how many pods of each have one: the rest
+            of their minimum moves to on-demand pools.
     """
     pools = spec.evaluators.pools
     if spec.evaluators.replicas is not None:
@@ -51,7 +54,7 @@ def group_sizes(spec: RLJobSpec, *, autoscaled: bool, unavailable: Set[str] = fr
         sizes = {pool.name: GroupSize.fixed(pool.min_replicas) for pool in pools}
         if not any(size.replicas for size in sizes.values()):
             sizes[fill_order(pools)[0].name] = GroupSize.fixed(1)  # nobody would sample
-    sizes = move_minimums(sizes, pools, unavailable)
+    sizes = move_minimums(sizes, pools, unavailable or {})
     return {**sizes, LEARNER: GroupSize.fixed(spec.learner.replicas)}
 
 
@@ -77,15 +80,17 @@ def spread(replicas: int, pools: Sequence[EvaluatorPool]) -> dict[str, int]:
 
 
 def move_minimums(
-    sizes: Mapping[str, GroupSize], pools: Sequence[EvaluatorPool], unavailable: Set[str]
+    sizes: Mapping[str, GroupSize], pools: Sequence[EvaluatorPool], unavailable: Mapping[str, int]
 ) -> dict[str, GroupSize]:
-    """Sizes in which pools without nodes start with nothing and on-demand pools make up for it, to their maximum."""
+    """Sizes in which pools keep what has nodes, and on-demand pools make up for the rest, to their maximum."""
     result = dict(sizes)
     missing = 0
     for pool in pools:
         if pool.preemptible and pool.name in unavailable:
-            missing += result[pool.name].minimum
-            result[pool.name] = GroupSize(0, 0, result[pool.name].maximum)
+            size = result[pool.name]
+            kept = min(size.minimum, unavailable[pool.name])
+            missing += size.minimum - kept
+            result[pool.name] = GroupSize(kept, kept, size.maximum)
     for pool in pools:
         if pool.preemptible:
             continue
@@ -110,6 +115,7 @@ def resize_patch(
     autoscaled: bool,
     held: Set[str] = frozenset(),
     victims: Mapping[str, Sequence[str]] | None = None,
+    given_up: Set[str] = frozenset(),
 ) -> list[dict[str, Any]]:
     """JSON patch of a RayCluster's workerGroupSpecs towards `sizes`; empty where all is as wanted.
 
@@ -123,6 +129,7 @@ def resize_patch(
         held: groups to leave as they are for now.
         victims: group -> pods that shall go, which KubeRay would else choose itself; an empty list clears what was
             named before.
+        given_up: groups whose victims are not replaced, though the autoscaler has not asked for fewer.
     """
     patch: list[dict[str, Any]] = []
     for index, group in enumerate(groups):
@@ -134,6 +141,8 @@ def resize_patch(
         replicas = int(group.get("replicas") or 0)
         if not autoscaled:
             wanted["replicas"] = size.replicas
+        elif name in given_up and victims:
+            wanted["replicas"] = max(size.minimum, replicas - len(victims.get(name, ())))
         elif not size.minimum <= replicas <= size.maximum:
             wanted["replicas"] = min(max(replicas, size.minimum), size.maximum)
         if victims is not None and name in victims:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-from collections.abc import Mapping, Set
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -35,6 +37,9 @@ LIVE_FIELDS = frozenset(
 )
 """Fields of spec that apply to a running attempt; a change of any other one needs new pods."""
 
+# libyaml takes a fifth of the time.
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
 LIVE_POOL_FIELDS = frozenset({"min_replicas", "max_replicas"})
 
 
@@ -44,11 +49,13 @@ def spec_hash(job: RLJob) -> str:
     Fields that the manifest leaves out do not count, so that an operator with new defaults re-provisions nothing.
     """
     inputs = job.spec.model_dump(mode="json", exclude_unset=True, exclude=set(LIVE_FIELDS))
-    evaluators = inputs.get("evaluators", {})
+    evaluators = inputs.pop("evaluators", {})
     evaluators.pop("replicas", None)
     for pool in evaluators.get("pools", []):
         for field in LIVE_POOL_FIELDS:
             pool.pop(field, None)
+    if evaluators:  # `kubectl scale` adds the field to a manifest that has none
+        inputs["evaluators"] = evaluators
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -57,11 +64,13 @@ def config_hash(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def ray_job(job: RLJob, attempt: int, settings: Settings, *, unavailable: Set[str] = frozenset()) -> dict[str, Any]:
+def ray_job(
+    job: RLJob, attempt: int, settings: Settings, *, unavailable: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     """The RayJob of an attempt.
 
     Raises:
-        ValueError: a podTemplate cannot be merged; the text names the field.
+        ValueError: a podTemplate cannot be merged, or an affinity is none; the text names the field.
     """
     name = job.metadata.name
     labels = names.labels(name, attempt=attempt) | names.scheduler_labels(job.metadata.labels)
@@ -91,13 +100,42 @@ def ray_job(job: RLJob, attempt: int, settings: Settings, *, unavailable: Set[st
     }
 
 
+_TEMPLATE = re.compile(
+    r"spec\.rayClusterSpec\.(?:headGroupSpec|workerGroupSpecs\[(\d+)\])\.template"
+    r"(?:\.spec\.(affinity|nodeSelector|tolerations|topologySpreadConstraints|priorityClassName)\b)?"
+)
+
+_CLAIM_FIELDS = {
+    "spec.resources[storage]": "size",
+    "spec.resources.requests[storage]": "size",
+    "spec.resources.requests.storage": "size",
+    "spec.storageClassName": "storageClassName",
+    "spec.accessModes": "accessMode",
+}
+_CLAIM = re.compile("|".join(map(re.escape, _CLAIM_FIELDS)))
+
+
+def in_terms_of(job: RLJob, problem: str) -> str:
+    """What is said of a RayJob or of a claim, with the fields of the RLJob that it comes from."""
+
+    def field(found: re.Match[str]) -> str:
+        pools = len(job.spec.evaluators.pools)
+        index = None if found[1] is None else int(found[1])
+        group = "head" if index is None else f"evaluators.pools[{index}]" if index < pools else "learner"
+        return f"spec.{group}.{found[2] or 'podTemplate'}"
+
+    if job.spec.checkpoint.storage.new_claim is not None:
+        problem = _CLAIM.sub(lambda found: f"spec.checkpoint.storage.newClaim.{_CLAIM_FIELDS[found[0]]}", problem)
+    return _TEMPLATE.sub(field, problem)
+
+
 def is_queued(job: RLJob) -> bool:
     """Whether Kueue decides when the job starts."""
     return names.QUEUE_LABEL in job.metadata.labels
 
 
 def ray_cluster_spec(
-    job: RLJob, attempt: int, settings: Settings, *, unavailable: Set[str] = frozenset()
+    job: RLJob, attempt: int, settings: Settings, *, unavailable: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """Head, evaluator pools in the manifest's order, learner last."""
     autoscaled = is_autoscaled(job.spec, enabled=settings.autoscaler.enabled, queued=is_queued(job))
@@ -179,11 +217,26 @@ def job_document(job: RLJob, frozen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def control_document(
-    job: RLJob, attempt: int, *, checkpoint_request: str | None, pause: bool, final_observed: str | None
+    job: RLJob,
+    attempt: int,
+    sizes: Mapping[str, GroupSize],
+    *,
+    checkpoint_request: str | None,
+    pause: bool,
+    final_observed: str | None,
 ) -> dict[str, Any]:
-    """What a running driver follows."""
+    """What a running driver follows.
+
+    Args:
+        job: the manifest.
+        attempt: its number.
+        sizes: of each pool at present: where another one makes up for it, not what the manifest says.
+        checkpoint_request: token of a checkpoint to write now.
+        pause: whether not to train on after it.
+        final_observed: token of the driver whose end the operator has stored.
+    """
     pools = {
-        pool.name: {"minReplicas": pool.min_replicas, "maxReplicas": pool.max_replicas}
+        pool.name: {"minReplicas": sizes[pool.name].minimum, "maxReplicas": sizes[pool.name].maximum}
         for pool in job.spec.evaluators.pools
     }
     return {
@@ -210,10 +263,16 @@ def config_map(job: RLJob, document: Mapping[str, Any], control: Mapping[str, An
             "ownerReferences": [owner_reference(job)],
         },
         "data": {
-            "job.yaml": yaml.safe_dump(document, sort_keys=False),
+            "job.yaml": _as_yaml(json.dumps(document)),
             "control.json": json.dumps(control, indent=1, sort_keys=True),
         },
     }
+
+
+@functools.lru_cache(maxsize=1024)
+def _as_yaml(document: str) -> str:
+    """JSON as YAML. Every look at a job wants its ConfigMap, which seldom changes."""
+    return str(yaml.dump(json.loads(document), Dumper=_DUMPER, sort_keys=False))
 
 
 def claim(job: RLJob, settings: Settings) -> dict[str, Any] | None:

@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from rlcore.api import RLJob
-from rlcore.errors import UserError
 from rljob_operator import names
 from rljob_operator.actions import (
     Action,
@@ -25,15 +23,21 @@ from rljob_operator.actions import (
     ForceDeletePod,
     PatchRayCluster,
     TouchPod,
+    TryRayJob,
 )
-from rljob_operator.cache import Cache, JobKey, JobRecord
+from rljob_operator.cache import Cache, JobKey, JobRecord, Rejection
 from rljob_operator.decide import decide
 from rljob_operator.draft import Decision, merge_patch
 from rljob_operator.events import EventRecorder
 from rljob_operator.kube import ApiError, Kube
+from rljob_operator.kuberay import KubeRay
 from rljob_operator.metrics import PREEMPTIONS, RESTARTS, STATUS_WRITES
 from rljob_operator.observed import Manifest, Observed
+from rljob_operator.provision import spec_hash
+from rljob_operator.refusals import NAME_TAKEN, REFUSED, note_accepted, note_refusal
 from rljob_operator.settings import Settings
+from rljob_operator.timestamps import to_seconds
+from rljob_operator.understood import as_it_was, understood
 
 logger = logging.getLogger("rljob_operator")
 
@@ -41,18 +45,17 @@ JOBS = f"apis/{names.GROUP}/{names.VERSION}"
 RAY = f"apis/{names.RAY_GROUP}/{names.RAY_VERSION}"
 CORE = "api/v1"
 
-KUBERAY_CHECK_S = 10.0
-REFUSED = (400, 422)
-"""The object itself is wrong: trying again changes nothing."""
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml takes a tenth of the time
+AT_ONCE_S = 0.05
+"""What was refused is written down."""
 
 
 class Reconciler:
     """Works on one job at a time; what it knows beyond the cache is only what saves requests."""
 
-    def __init__(self, kube: Kube, cache: Cache, events: EventRecorder, settings: Settings) -> None:
-        self._kube, self._cache, self._events, self._settings = kube, cache, events, settings
-        self._kuberay_seen_s = float("-inf")
-        self._kuberay = False
+    def __init__(self, kube: Kube, cache: Cache, events: EventRecorder, kuberay: KubeRay, settings: Settings) -> None:
+        self._kube, self._cache, self._events = kube, cache, events
+        self._kuberay, self._settings = kuberay, settings
 
     async def reconcile(self, key: JobKey) -> float | None:
         """Brings one job forward; seconds until it must be looked at again, None: never.
@@ -66,11 +69,20 @@ class Reconciler:
             return None
         observed = await self._observe(key, record)
         decision = decide(observed, self._settings)
-        await self._write_status(key, record, decision)
+        if not await self._write_status(key, record, decision):
+            return decision.requeue_s  # deleted: the watch is about to say so
         for event in decision.events:
-            await self._events.emit(record.raw or observed.raw, event, observed.now_s)
+            self._events.emit(record.raw or observed.raw, event, observed.now_s)
         for action in decision.actions:
-            await self._act(key, record, action)
+            try:
+                await self._act(key, record, action)
+            except ApiError as error:
+                news = note_refusal(record, action, error)
+                if news is None:
+                    raise
+                if news:
+                    logger.warning("job=%s/%s refused: %s", key.namespace, key.name, error)
+                return AT_ONCE_S if news else decision.requeue_s
         return decision.requeue_s
 
     # observe --------------------
@@ -78,23 +90,27 @@ class Reconciler:
     async def _observe(self, key: JobKey, record: JobRecord) -> Observed:
         raw = record.raw
         assert raw is not None
-        job, problem = parse(raw)
+        job, problem = understood(record)
         status = raw.get("status") or {}
         attempt = status.get("attempt")
         current = names.ray_job_name(key.name, attempt) if attempt else ""
         ray_jobs = dict(record.ray_jobs)
-        if status.get("rayJob") and current and current not in ray_jobs:
+        if status.get("rayJob") and current not in ray_jobs and not (status.get("attempts") or [{}])[-1].get("endedAt"):
             # Absence decides much, and a watch that has just begun may not have told yet.
             found = await self._kube.get(RAY, "rayjobs", key.namespace, current)
             if found is not None:
                 self._cache.take_ray_job(found, deleted=False)
                 ray_jobs = dict(record.ray_jobs)
+            else:
+                await self._kuberay.look()  # is it the RayJob that is gone, or KubeRay?
         ours = {name: found for name, found in ray_jobs.items() if _is_owned(found, raw)}
         ray_job = ours.pop(current, None)
         cluster_name = ((ray_job or {}).get("status") or {}).get("rayClusterName")
         if attempt and record.frozen is None:
             record.frozen = await self._frozen(key, raw)
-        report = record.report
+        if job is None and attempt:
+            job = await self._as_it_was(key, record)
+        report, rejected = record.report, await self._rejection(key, record, current)
         return Observed(
             raw=raw,
             job=job,
@@ -105,11 +121,35 @@ class Reconciler:
             pods=tuple(record.pods.values()),
             lost=tuple(record.lost.values()),
             report=report if report is not None and report.attempt == attempt else None,
-            kuberay=await self._has_kuberay(),
-            rejected=record.rejected[1] if record.rejected and record.rejected[0] == _generation(raw) else "",
+            kuberay=self._kuberay.is_there,
+            rejected=rejected.message if rejected else "",
+            rejected_reason=rejected.reason if rejected else "",
+            forbidden=record.forbidden,
+            accepted=job is None or record.accepted == spec_hash(job),
             frozen=record.frozen,
             now_s=time.time(),
         )
+
+    async def _rejection(self, key: JobKey, record: JobRecord, ray_job: str) -> Rejection | None:
+        """What the API server has against this very manifest, as far as is known."""
+        found = record.rejected
+        assert record.raw is not None
+        if found is None or found.generation != _generation(record.raw):
+            return None
+        if found.reason == NAME_TAKEN and await self._kube.get(RAY, "rayjobs", key.namespace, ray_job) is None:
+            record.rejected = None
+        return record.rejected
+
+    async def _as_it_was(self, key: JobKey, record: JobRecord) -> RLJob | None:
+        """What a running attempt was made from, where the manifest is not valid any more."""
+        assert record.raw is not None
+        if record.valid is not None:
+            return as_it_was(record.raw, record.valid.spec.model_dump(mode="json", by_alias=True, exclude_unset=True))
+        found = await self._kube.get(CORE, "configmaps", key.namespace, names.config_map_name(key.name))
+        try:
+            return as_it_was(record.raw, yaml.load(((found or {}).get("data") or {})["job.yaml"], _LOADER)["spec"])
+        except (yaml.YAMLError, KeyError, TypeError):
+            return None
 
     async def _frozen(self, key: JobKey, raw: Manifest) -> Mapping[str, Any] | None:
         """The hyper-parameters that the job's ConfigMap holds since its first start."""
@@ -117,38 +157,32 @@ class Reconciler:
         if found is None or not _is_owned(found, raw):
             return None
         try:
-            spec = yaml.safe_load((found.get("data") or {}).get("job.yaml", ""))["spec"]
-            return {"config": spec["config"], "optimizer": spec["optimizer"]}
+            return _frozen_in((found.get("data") or {}).get("job.yaml", ""))
         except (yaml.YAMLError, KeyError, TypeError):
             return None  # somebody edited it; the manifest still has what the user wrote
 
-    async def _has_kuberay(self) -> bool:
-        """Whether RayJobs are served: looked up every ten seconds while they are not, every minute while they are."""
-        age_s = time.monotonic() - self._kuberay_seen_s
-        if age_s > (60.0 if self._kuberay else KUBERAY_CHECK_S / 2):
-            self._kuberay = await self._kube.exists(RAY)
-            self._kuberay_seen_s = time.monotonic()
-        return self._kuberay
-
     # write --------------------
 
-    async def _write_status(self, key: JobKey, record: JobRecord, decision: Decision) -> None:
+    async def _write_status(self, key: JobKey, record: JobRecord, decision: Decision) -> bool:
+        """Writes what is new; whether the job is still there."""
         assert record.raw is not None
         old = record.raw.get("status") or {}
         patch = merge_patch(old, decision.status)
         if not patch:
-            return
+            return True
+        if not record.written_s:  # by the operator that was here before
+            record.written_s = to_seconds((old.get("training") or {}).get("observedAt")) or 0.0
         live = merge_patch(lasting(old), lasting(decision.status)) == {}
         # Nothing that is to be done depends on numbers alone, and they change all the time.
         if live and time.time() - record.written_s < self._settings.times.live_status_s and _has_numbers(old):
-            return
+            return True
         uid = record.raw["metadata"]["uid"]
         body = {"metadata": {"uid": uid}, "status": patch}
         try:
             written = await self._kube.patch(JOBS, names.PLURAL, key.namespace, key.name, body, subresource="status")
         except ApiError as error:
-            if error.code == 404 or error.code == 409:
-                return  # deleted, or made anew: the watch is about to say so
+            if error.code == 404:
+                return False
             raise
         record.written_s = time.time()
         STATUS_WRITES.labels(kind="live" if live else "transition").inc()
@@ -156,6 +190,7 @@ class Reconciler:
         self._cache.take_job(written, deleted=False)
         if old.get("phase") != decision.status.get("phase"):
             logger.info("job=%s/%s phase=%s", key.namespace, key.name, decision.status.get("phase"))
+        return True
 
     # act --------------------
 
@@ -165,15 +200,13 @@ class Reconciler:
             case ApplyConfigMap(manifest):
                 await self._apply_once(record, "configmaps", manifest)
                 if record.frozen is None:
-                    spec = yaml.safe_load(manifest["data"]["job.yaml"])["spec"]
-                    record.frozen = {"config": spec["config"], "optimizer": spec["optimizer"]}
+                    record.frozen = _frozen_in(manifest["data"]["job.yaml"])
             case ApplyClaim(manifest):
-                # Most of a claim cannot be changed: one that is there is used as it is.
-                found = await kube.get(CORE, "persistentvolumeclaims", namespace, manifest["metadata"]["name"])
-                if found is None:
-                    await self._apply_once(record, "persistentvolumeclaims", manifest)
+                await self._create_claim(namespace, manifest)
             case CreateRayJob(manifest):
                 await self._create_ray_job(key, record, manifest)
+            case TryRayJob(manifest):
+                await self._try_ray_job(record, manifest)
             case DeleteRayJob(name, uid):
                 logger.info("job=%s/%s deletes RayJob %s", namespace, key.name, name)
                 await kube.delete(RAY, "rayjobs", namespace, name, uid=uid)
@@ -205,29 +238,44 @@ class Reconciler:
             await self._kube.apply(CORE, resource, manifest)
             record.applied[name] = digest
 
+    async def _create_claim(self, namespace: str, manifest: Manifest) -> None:
+        """Most of a claim cannot be changed: one that is there is used as it is."""
+        try:
+            await self._kube.create(CORE, "persistentvolumeclaims", manifest)
+        except ApiError as error:
+            if error.reason == "AlreadyExists":
+                return
+            name = manifest["metadata"]["name"]
+            # A quota that is used up speaks before anybody looks whether the name is taken.
+            if error.code != 403 or await self._kube.get(CORE, "persistentvolumeclaims", namespace, name) is None:
+                raise
+
     async def _create_ray_job(self, key: JobKey, record: JobRecord, manifest: Manifest) -> None:
         assert record.raw is not None
         name = manifest["metadata"]["name"]
         try:
-            created = await self._kube.create(RAY, "rayjobs", manifest)
+            created: Manifest | None = await self._kube.create(RAY, "rayjobs", manifest)
             logger.info("job=%s/%s created RayJob %s", key.namespace, key.name, name)
         except ApiError as error:
-            if error.reason == "AlreadyExists":
-                found = await self._kube.get(RAY, "rayjobs", key.namespace, name)
-                if found is not None and not _is_owned(found, record.raw):
-                    text = f"RayJob {name} is there already and belongs to something else; delete or rename it"
-                    record.rejected = (_generation(record.raw), text)
-                    raise ApiError(409, "NotOurs", text) from error
-                created = found or {}
-            elif error.code in REFUSED:
-                record.rejected = (_generation(record.raw), error.message[:1000])
+            if error.code == 404:
+                self._kuberay.doubt()  # it was removed, or the namespace is being deleted
+            if error.reason != "AlreadyExists":
                 raise
-            else:
-                if error.code == 404:
-                    self._kuberay_seen_s = float("-inf")  # KubeRay was removed, or the namespace is being deleted
-                raise
+            created = await self._kube.get(RAY, "rayjobs", key.namespace, name)
+            if created is not None and not _is_owned(created, record.raw):
+                raise _not_ours(key, created) from error
+        note_accepted(record, manifest)
         if created:
             self._cache.take_ray_job(created, deleted=False)
+
+    async def _try_ray_job(self, record: JobRecord, manifest: Manifest) -> None:
+        """Whether it could be made: a name or a quota that is used up says nothing of the manifest."""
+        try:
+            await self._kube.create(RAY, "rayjobs", manifest, on_trial=True)
+        except ApiError as error:
+            if error.code not in (403, 409):
+                raise
+        note_accepted(record, manifest)
 
     async def _ignore_gone(self, request: Any) -> None:
         try:
@@ -235,35 +283,6 @@ class Reconciler:
         except ApiError as error:
             if error.code != 404:
                 raise
-
-
-def parse(raw: Manifest) -> tuple[RLJob | None, str]:
-    """An RLJob of the API server, or why it is none."""
-    metadata = raw["metadata"]
-    document = {
-        "apiVersion": f"{names.GROUP}/{names.VERSION}",
-        "kind": names.KIND,
-        "metadata": {
-            "name": metadata["name"],
-            "namespace": metadata["namespace"],
-            "uid": metadata["uid"],
-            "labels": metadata.get("labels") or {},
-        },
-        "spec": raw.get("spec") or {},
-    }
-    try:
-        return RLJob.model_validate(document, by_alias=True, by_name=False, context={"manifest": True}), ""
-    except ValidationError as error:
-        return None, "; ".join(_problem(details) for details in error.errors())
-    except UserError as error:
-        return None, str(error)
-
-
-def _problem(details: Any) -> str:
-    path = ""
-    for part in details["loc"]:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
-    return f"{path}: {details['msg']}"
 
 
 def lasting(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,6 +296,12 @@ def _has_numbers(status: Mapping[str, Any]) -> bool:
     return bool(status.get("training"))
 
 
+def _frozen_in(text: str) -> dict[str, Any]:
+    """The hyper-parameters in job.yaml of a ConfigMap. Raises YAMLError, KeyError, TypeError."""
+    spec = yaml.load(text, _LOADER)["spec"]
+    return {"config": spec["config"], "optimizer": spec["optimizer"]}
+
+
 def _count(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     preempted = (new.get("preemptions") or 0) - (old.get("preemptions") or 0)
     if preempted > 0:
@@ -285,6 +310,16 @@ def _count(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     for attempt in new.get("attempts") or []:
         if attempt.get("endedAt") and attempt["number"] not in before and attempt.get("reason") != "Succeeded":
             RESTARTS.labels(reason=attempt.get("reason") or "Unknown").inc()
+
+
+def _not_ours(key: JobKey, found: Manifest) -> ApiError:
+    """Why a RayJob that is there already is not the one to make."""
+    name = found["metadata"]["name"]
+    labels = found["metadata"].get("labels") or {}
+    if labels.get(names.LABEL_MANAGED_BY) == names.FIELD_MANAGER and labels.get(names.LABEL_JOB) == key.name:
+        return ApiError(409, "Conflict", f"RayJob {name} of an earlier job of this name is not gone yet")
+    text = f"metadata.name: RayJob {name} is there already and belongs to something else: delete it, or rename the job"
+    return ApiError(409, NAME_TAKEN, text)
 
 
 def _is_owned(found: Manifest, job: Manifest) -> bool:

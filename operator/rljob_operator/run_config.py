@@ -6,10 +6,12 @@ import hashlib
 
 from rlcore.api.status import Attempt
 from rljob_operator import names
-from rljob_operator.actions import ApplyConfigMap
+from rljob_operator.actions import ApplyConfigMap, TouchPod
 from rljob_operator.draft import Draft
-from rljob_operator.observed import Observed
+from rljob_operator.observed import Observed, is_alive
 from rljob_operator.provision import config_hash, config_map, control_document, frozen_config, job_document
+from rljob_operator.sizes import wanted_sizes
+from rljob_operator.spot import moved_pools
 
 
 def apply_config(draft: Draft) -> None:
@@ -18,16 +20,27 @@ def apply_config(draft: Draft) -> None:
     frozen = observed.frozen or frozen_config(job)
     if not draft.get("resolved_config_hash"):
         draft.set(resolved_config_hash=config_hash(frozen["config"]))
+    request = checkpoint_request(draft)
     final = observed.report.final if observed.report else None
     control = control_document(
         job,
         attempt.number,
-        checkpoint_request=checkpoint_request(draft),
+        wanted_sizes(draft, moved_pools(draft)),
+        checkpoint_request=request,
         pause=attempt.stopping_at is not None,
         final_observed=str(final.get("token")) if final else None,
     )
-    draft.actions = [action for action in draft.actions if not isinstance(action, ApplyConfigMap)]
+    draft.actions = [action for action in draft.actions if not isinstance(action, ApplyConfigMap | TouchPod)]
     draft.act(ApplyConfigMap(config_map(job, job_document(job, frozen), control)))
+    if request or final:
+        touch_head(draft)  # somebody waits for it
+
+
+def touch_head(draft: Draft) -> None:
+    """Makes the kubelet bring the ConfigMap to the driver at once, not within a minute or two."""
+    for pod in draft.observed.pods_of(draft.current.number, names.HEAD):
+        if is_alive(pod):
+            draft.act(TouchPod(pod["metadata"]["name"]))
 
 
 def checkpoint_request(draft: Draft) -> str | None:
@@ -35,13 +48,14 @@ def checkpoint_request(draft: Draft) -> str | None:
     attempt = draft.open_attempt
     if attempt is not None and attempt.stopping_at is not None:
         return stop_token(attempt)
-    asked = draft.observed.annotations.get(names.ANNOTATION_CHECKPOINT, "")
+    asked = draft.observed.request(names.ANNOTATION_CHECKPOINT)
     if not asked or asked == draft.requests.checkpoint:
         return None
     token = person_token(asked)
     if checkpoint_answered(draft.observed, token):
-        draft.set(requests=draft.requests.model_copy(update={"checkpoint": asked[:1024]}))
+        draft.set(requests=draft.requests.model_copy(update={"checkpoint": asked}))
         draft.event("CheckpointWritten", f"the checkpoint asked for by {names.ANNOTATION_CHECKPOINT} is written")
+        return None
     return token
 
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import socket
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
+from http import HTTPStatus
 from typing import Any
-
-import kopf
 
 from rljob_operator.cache import Cache, JobKey
 from rljob_operator.drivers import DriverPoller
 from rljob_operator.events import EventRecorder
-from rljob_operator.handlers import make_registry, make_settings
+from rljob_operator.handlers import watch
 from rljob_operator.kube import ApiError, Kube
+from rljob_operator.kuberay import POLL_S, KubeRay
 from rljob_operator.leader import LeaderElection
-from rljob_operator.metrics import JOBS, QUEUE_DEPTH, RECONCILE_ERRORS, RECONCILE_SECONDS
+from rljob_operator.metrics import JOBS, LEADER, QUEUE_DEPTH, RECONCILE_ERRORS, RECONCILE_SECONDS
 from rljob_operator.reconcile import Reconciler
 from rljob_operator.resync import Resync
 from rljob_operator.server import Health, start_server
@@ -31,15 +32,16 @@ logger = logging.getLogger("rljob_operator")
 STOP_DEADLINE_S = 20.0
 """For looks at jobs that are under way when the process is asked to end."""
 
-LOST_LEASE_EXIT_CODE = 3
+EVENTS_STOP_S, CANCEL_S = 3.0, 5.0
+
+LOST_LEASE_EXIT_CODE, FAILED_EXIT_CODE = 3, 4
+"""Ends on purpose: Kubernetes starts the process again, and another replica takes over meanwhile."""
 
 
 async def serve(settings: Settings) -> int:
     """Runs until SIGTERM or SIGINT (0), or until the Lease is lost or a part fails (not 0)."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    _stop_on_signals(stop)
     health = Health()
     runner, port = await start_server(health, settings.host, settings.port)
     logger.info("serving health and metrics: host=%s port=%d", settings.host, port)
@@ -50,15 +52,21 @@ async def serve(settings: Settings) -> int:
         health.ready = True
         if election is None:
             return await _act(kube, settings, identity, health, stop, None)
-        if await _first(election.acquire(), stop):
-            return 0
         try:
+            if await _first(election.acquire(), stop):
+                return 0
+            kube.may_write = lambda: election.leads
             return await _act(kube, settings, identity, health, stop, election)
         finally:
             await election.release()
     finally:
         await kube.close()
         await runner.cleanup()
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 def _election(kube: Kube, settings: Settings, identity: str) -> LeaderElection | None:
@@ -92,43 +100,85 @@ async def _act(
 ) -> int:
     cache: Cache = Cache()
     queue: WorkQueue[JobKey] = WorkQueue()
-    reconciler = Reconciler(kube, cache, EventRecorder(kube, identity), settings)
-    workers = Workers(queue, reconciler, health)
-    kopf_stop = asyncio.Event()
-    watches = kopf.operator(
-        registry=make_registry(cache, queue),
-        settings=make_settings(),
-        standalone=True,
-        clusterwide=not settings.namespaces,
-        namespaces=settings.namespaces,
-        stop_flag=kopf_stop,
-    )
+    QUEUE_DEPTH.set_function(lambda: len(queue))
+    LEADER.set(1)
+    resync = Resync(kube, cache, queue, settings)
+    events = EventRecorder(kube, identity)
+    kuberay = KubeRay(kube)
+    workers = Workers(queue, Reconciler(kube, cache, events, kuberay, settings), health)
+    poller = DriverPoller(cache, queue, settings)
+    filled = asyncio.Event()
     tasks = {
-        "watches": asyncio.create_task(watches),
-        "drivers": asyncio.create_task(DriverPoller(cache, queue, settings).run()),
-        "resync": asyncio.create_task(Resync(kube, cache, queue, settings.namespaces).run()),
+        "watches": asyncio.create_task(_watch(cache, queue, resync, kuberay, filled, settings, stop)),
+        "drivers": asyncio.create_task(poller.run(filled)),
+        "resync": asyncio.create_task(resync.run()),
+        "events": asyncio.create_task(events.run()),
         "jobs": asyncio.create_task(_count_jobs(cache)),
-        **{f"worker-{i}": asyncio.create_task(workers.run()) for i in range(settings.workers)},
+        **{f"worker-{i}": asyncio.create_task(workers.run(poller.asked_all)) for i in range(settings.workers)},
     }
-    if election is not None:
-        tasks["lease"] = asyncio.create_task(election.keep())
+    lease = asyncio.create_task(election.keep() if election is not None else asyncio.Event().wait())
     stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait({stopped, *tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
-    code = 0 if stop.is_set() else LOST_LEASE_EXIT_CODE
-    for name, task in tasks.items():
-        if task.done() and not stop.is_set():
-            error = task.exception()
-            logger.error("%s ended: %s", name, error or "not asked to", exc_info=error)
-    workers.stopping = True
-    if code == 0:
+    await asyncio.wait({stopped, lease, *tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
+    if lease.done():
+        code = LOST_LEASE_EXIT_CODE  # nothing may be done any more, not even finished
+    else:
+        code = 0 if stop.is_set() else FAILED_EXIT_CODE
+        for name, task in tasks.items():
+            if task.done() and code:
+                logger.error("%s ended: %s", name, task.exception() or "not asked to", exc_info=task.exception())
         await workers.finish(STOP_DEADLINE_S)
-    kopf_stop.set()
-    await asyncio.wait({tasks["watches"]}, timeout=5.0)
-    for task in tasks.values():
-        task.cancel()
-    await asyncio.gather(*tasks.values(), return_exceptions=True)
-    stopped.cancel()
+        await events.finish(EVENTS_STOP_S)
+    await _cancel([*tasks.values(), lease, stopped])
     return code
+
+
+async def _watch(
+    cache: Cache,
+    queue: WorkQueue[JobKey],
+    resync: Resync,
+    kuberay: KubeRay,
+    filled: asyncio.Event,
+    settings: Settings,
+    stop: asyncio.Event,
+) -> None:
+    """First what is there, then what happens to it; watches begin anew when KubeRay came or went."""
+    await resync.fill()
+    await _first_look(kuberay)
+    filled.set()
+    while True:
+        # kopf takes SIGTERM for itself, and would end before the looks that are under way.
+        watches = asyncio.create_task(watch(cache, queue, settings.namespaces, begun=lambda: _stop_on_signals(stop)))
+        change = asyncio.create_task(kuberay.change())
+        try:
+            await asyncio.wait({watches, change}, return_when=asyncio.FIRST_COMPLETED)
+            if watches.done():
+                # A watch of what is not served any more ends; any other one should not.
+                if getattr(watches.exception(), "status", None) != HTTPStatus.NOT_FOUND:
+                    return watches.result()
+                kuberay.doubt()
+                await asyncio.wait({change}, timeout=2 * POLL_S)
+        finally:
+            await _cancel([watches, change])
+        for key in list(cache.records):
+            queue.add(key)
+        with contextlib.suppress(ApiError):
+            await resync.compare()  # what went with KubeRay told nobody
+
+
+async def _first_look(kuberay: KubeRay) -> None:
+    while True:
+        try:
+            return await kuberay.look()
+        except ApiError as error:
+            logger.warning("cannot see whether KubeRay is there: %s", error)
+            await asyncio.sleep(POLL_S)
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    cancelled = list(tasks)
+    for task in cancelled:
+        task.cancel()
+    await asyncio.wait(cancelled, timeout=CANCEL_S)
 
 
 async def _count_jobs(cache: Cache, every_s: float = 5.0) -> None:
@@ -152,15 +202,15 @@ class Workers:
         self._busy = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self.stopping = False
+        self._stopping = False
 
-    async def run(self) -> None:
-        """One worker, until cancelled."""
+    async def run(self, begin: asyncio.Event) -> None:
+        """One worker, until cancelled; not before `begin`."""
+        await begin.wait()
         while True:
             key = await self._queue.get()
-            if self.stopping:
-                return
-            QUEUE_DEPTH.set(len(self._queue))
+            if self._stopping:
+                await asyncio.Event().wait()
             self._busy += 1
             self._idle.clear()
             self._health.begins(key)
@@ -173,7 +223,8 @@ class Workers:
                     self._idle.set()
 
     async def finish(self, deadline_s: float) -> None:
-        """Waits for the looks that are under way."""
+        """Waits for the looks that are under way; none begins any more."""
+        self._stopping = True
         try:
             await asyncio.wait_for(self._idle.wait(), deadline_s)
         except TimeoutError:

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from rlcore.api.base import ApiModel
+from rlcore.api.fields import ObjectName, Quantity
 from rlcore.api.pods import Toleration
 from rlcore.errors import UserError
 
@@ -62,8 +63,10 @@ class AutoscalerSettings(SettingsModel):
 class ClaimSettings(SettingsModel):
     """The claim made for a job that names no storage."""
 
-    size: str = Field(default="10Gi", description="Storage asked for, in bytes.")
-    storage_class_name: str | None = Field(default=None, description="StorageClass; null: the cluster's default.")
+    size: Quantity = Field(default="10Gi", description="Storage asked for, in bytes.")
+    storage_class_name: ObjectName | None = Field(
+        default=None, description="StorageClass; null: the cluster's default."
+    )
     access_mode: Literal["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"] = Field(
         default="ReadWriteOnce", description="Access mode."
     )
@@ -92,6 +95,9 @@ class TimeSettings(SettingsModel):
     live_status_s: float = Field(default=60.0, ge=1, description="Between status writes that only renew numbers.")
     poll_s: float = Field(default=5.0, gt=0, description="Between two looks at a driver's status.")
     resync_s: float = Field(default=300.0, ge=1, description="Between two looks at a job of which nothing is heard.")
+    compare_s: float = Field(
+        default=60.0, ge=1, description="Between two comparisons of what is there with what watches told."
+    )
 
 
 class Settings(SettingsModel):

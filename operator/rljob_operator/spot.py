@@ -5,13 +5,32 @@ from __future__ import annotations
 from rlcore.api.status import PoolStatus
 from rljob_operator import names
 from rljob_operator.draft import Draft
-from rljob_operator.observed import Manifest, condition
+from rljob_operator.observed import Manifest, condition, is_alive
 from rljob_operator.timestamps import to_seconds
 
+SPOT_UNAVAILABLE = "SpotUnavailable"
+"""A condition, and an event."""
 
-def moved_pools(draft: Draft) -> set[str]:
-    """Names of pools whose minimum is made up for by others at present."""
-    return {pool.name for pool in pool_statuses(draft) if pool.moved_at is not None}
+
+def moved_pools(draft: Draft) -> dict[str, int]:
+    """Pools whose minimum is made up for by others at present, and how many pods of each have a node."""
+    return {pool.name: placed(draft, pool.name) for pool in pool_statuses(draft) if pool.moved_at is not None}
+
+
+def placed(draft: Draft, pool: str) -> int:
+    """Pods of a pool that have a node."""
+    return sum(is_alive(pod) and not _unscheduled_s(draft, pod) for pod in _pods_of(draft, pool))
+
+
+def unplaced(draft: Draft, pool: str) -> list[str]:
+    """Names of a pool's pods that no node takes."""
+    return [
+        str(pod["metadata"]["name"]) for pod in _pods_of(draft, pool) if is_alive(pod) and _unscheduled_s(draft, pod)
+    ]
+
+
+def _pods_of(draft: Draft, pool: str) -> list[Manifest]:
+    return draft.observed.pods_of(draft.current.number, names.EVALUATOR, pool)
 
 
 def pool_statuses(draft: Draft) -> list[PoolStatus]:
@@ -32,26 +51,38 @@ def judge_pools(draft: Draft) -> dict[str, str | None]:
         return {pool.name: None for pool in job.spec.evaluators.pools}
     result: dict[str, str | None] = {}
     for pool in job.spec.evaluators.pools:
-        since = before.get(pool.name)
-        if not pool.preemptible:
-            result[pool.name] = None
-        elif since is not None:
-            left = (to_seconds(since) or 0.0) + draft.times.spot_retry_s - draft.now_s
-            result[pool.name] = since if left > 0 else None
-            draft.look_again(max(left, 0.1))
-        else:
-            pods = draft.observed.pods_of(draft.current.number, names.EVALUATOR, pool.name)
-            unscheduled_s = max((_unscheduled_s(draft, pod) for pod in pods), default=0.0)
-            moved = unscheduled_s >= draft.times.spot_unavailable_s
-            result[pool.name] = draft.now if moved else None
-            if moved:
-                message = (
-                    f"pool {pool.name} got no node for {unscheduled_s:.0f} s: on-demand pools make up for its minimum"
-                )
-                draft.event("SpotUnavailable", message, warn=True)
-            elif unscheduled_s:
-                draft.look_again(draft.times.spot_unavailable_s - unscheduled_s + 0.1)
+        result[pool.name] = _moved_since(draft, pool.name, before.get(pool.name)) if pool.preemptible else None
+    _tell(draft, [name for name, since in result.items() if since is not None])
     return result
+
+
+def _tell(draft: Draft, moved: list[str]) -> None:
+    """A condition while it is so."""
+    if moved:
+        text = f"pools without nodes: {', '.join(moved)}; on-demand pools make up for their minimum, up to maxReplicas"
+        draft.set_condition(SPOT_UNAVAILABLE, True, "NoNodes", text, quiet=True)
+    elif draft.condition(SPOT_UNAVAILABLE) is not None:
+        draft.drop_condition(SPOT_UNAVAILABLE)
+        draft.event("SpotRetried", "preemptible pools are asked for their minimum again")
+
+
+def _moved_since(draft: Draft, pool: str, since: str | None) -> str | None:
+    """Since when a preemptible pool is moved, None where it is not."""
+    if since is not None:
+        left = (to_seconds(since) or 0.0) + draft.times.spot_retry_s - draft.now_s
+        if left > 0:
+            draft.look_again(left)
+            return since
+    unscheduled_s = max((_unscheduled_s(draft, pod) for pod in _pods_of(draft, pool) if is_alive(pod)), default=0.0)
+    left = draft.times.spot_unavailable_s - unscheduled_s
+    if left > 0:
+        if unscheduled_s:
+            draft.look_again(left)
+        return None
+    if since is None:
+        text = f"pool {pool} got no node for {unscheduled_s:.0f} s: on-demand pools make up for its minimum"
+        draft.event(SPOT_UNAVAILABLE, text, warn=True)
+    return draft.now  # anew, or still: the autoscaler keeps asking for what it wanted before
 
 
 def _unscheduled_s(draft: Draft, pod: Manifest) -> float:

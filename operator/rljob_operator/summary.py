@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,11 +16,14 @@ from rlcore.api.status import (
 from rljob_operator import names
 from rljob_operator.draft import Draft, clip
 from rljob_operator.observed import is_alive, is_ready
-from rljob_operator.spot import pool_statuses
+from rljob_operator.spot import SPOT_UNAVAILABLE, pool_statuses
 from rljob_operator.timestamps import to_rfc3339
-from rljob_operator.waiting import why_pods_wait
+from rljob_operator.waiting import Wait, why_pods_wait
 
 Since = Mapping[str, str | None]
+
+LAST_MOMENT_S = 253_402_300_800.0
+"""The end of the year 9999, seconds since 1970."""
 
 
 def summarize(draft: Draft, moved: Since | None = None, draining: Since | None = None) -> None:
@@ -41,12 +45,17 @@ def _note_pods(draft: Draft, moved: Since | None, draining: Since | None) -> Non
     job = draft.job
     number = attempt.number if attempt else 0
     targets = _targets(draft) if attempt else {}
-    moved_at = {pool.name: pool.moved_at for pool in pool_statuses(draft)} | dict(moved or {})
-    draining_since = {pool.name: pool.draining_since for pool in pool_statuses(draft)} | dict(draining or {})
+    before = pool_statuses(draft) if attempt else []
+    moved_at = {pool.name: pool.moved_at for pool in before} | dict(moved or {})
+    draining_since = {pool.name: pool.draining_since for pool in before} | dict(draining or {})
     pools = []
     for pool in job.spec.evaluators.pools:
         pods = [pod for pod in observed.pods_of(number, names.EVALUATOR, pool.name) if is_alive(pod)]
         wait = why_pods_wait(pods)
+        if wait is None and moved_at.get(pool.name):
+            wait = Wait(
+                SPOT_UNAVAILABLE, "it got no nodes: on-demand pools make up for its minimum until it is retried"
+            )
         pools.append(
             PoolStatus(
                 name=pool.name,
@@ -55,8 +64,8 @@ def _note_pods(draft: Draft, moved: Since | None, draining: Since | None) -> Non
                 ready=sum(map(is_ready, pods)),
                 reason=wait.reason if wait else "",
                 message=clip(wait.message) if wait else "",
-                draining_since=draining_since.get(pool.name) if attempt else None,
-                moved_at=moved_at.get(pool.name) if attempt else None,
+                draining_since=draining_since.get(pool.name),
+                moved_at=moved_at.get(pool.name),
             )
         )
     draft.set(
@@ -95,9 +104,9 @@ def note_training(draft: Draft) -> None:
         evaluation = values.get("evaluation") or {}
         draft.set(
             training=TrainingStatus(
-                iteration=values.get("iteration"),
-                timesteps=values.get("timesteps"),
-                episodes=values.get("episodes"),
+                iteration=_count(values.get("iteration")),
+                timesteps=_count(values.get("timesteps")),
+                episodes=_count(values.get("episodes")),
                 episode_reward_mean=_rounded(values.get("episode_reward_mean"), 3),
                 evaluation_reward_mean=_rounded(evaluation.get("episode_reward_mean"), 3),
                 timesteps_per_second=_rounded(values.get("timesteps_per_s"), 1),
@@ -107,16 +116,26 @@ def note_training(draft: Draft) -> None:
         )
     checkpoint = report.checkpoint
     if checkpoint.get("timesteps") is not None:
-        written = checkpoint.get("time_s")
         draft.set(
             checkpoint=CheckpointStatus(
                 latest=clip(str(checkpoint.get("location") or "")),
-                timesteps=checkpoint.get("timesteps"),
-                time=to_rfc3339(float(written)) if written is not None else None,
+                timesteps=_count(checkpoint.get("timesteps")),
+                time=_time(checkpoint.get("time_s")),
             )
         )
         draft.set_condition("Checkpointed", True, "CheckpointWritten", "status.checkpoint names the newest one")
 
 
-def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(float(value), digits)
+# A driver may be of another version than the operator: what it says wrongly is left out, and holds nothing up.
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def _time(value: Any) -> str | None:
+    return to_rfc3339(value) if isinstance(value, int | float) and 0 <= value < LAST_MOMENT_S else None
+
+
+def _rounded(value: Any, digits: int) -> float | None:
+    return round(float(value), digits) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -15,6 +15,7 @@ _METADATA = (
     "annotations",
     "creationTimestamp",
     "deletionTimestamp",
+    "deletionGracePeriodSeconds",
     "ownerReferences",
 )
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

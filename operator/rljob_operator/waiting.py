@@ -17,10 +17,30 @@ class Wait(NamedTuple):
 
 
 # The most telling one is shown: what nobody can mend by waiting comes first.
-ORDER = ("QuotaExceeded", "MissingSecret", "ImagePull", "UnboundClaim", "Unschedulable", "WaitingForPods")
+ORDER = (
+    "QuotaExceeded",
+    "PodsRefused",
+    "MissingSecret",
+    "ImagePull",
+    "UnboundClaim",
+    "Unschedulable",
+    "WaitingForPods",
+)
 
-_IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+_IMAGE_REASONS = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    }
+)
 _MISSING = re.compile(r'(secret|configmap) "([^"]+)" not found', re.IGNORECASE)
+_QUOTA = "exceeded quota"
+_REFUSED = re.compile(r"is invalid|is forbidden|denied the request|Forbidden|Unprocessable|status code 4[02]")
 _CLAIM = re.compile(
     r"unbound immediate PersistentVolumeClaims|persistentvolumeclaim \"[^\"]+\" not found|volume binding"
 )
@@ -30,6 +50,8 @@ _HINTS = {
     "UnboundClaim": "check the claim's StorageClass, or name another storage in spec.checkpoint",
     "MissingSecret": "create it in the job's namespace",
     "QuotaExceeded": "raise the namespace's ResourceQuota, or lower the pools",
+    "PodsRefused": "mend the manifest, or make what it names",
+    "Forbidden": "ask whoever runs the cluster",
 }
 
 
@@ -60,7 +82,7 @@ def why_pod_waits(pod: Manifest) -> Wait | None:
         if missing:
             return _wait("MissingSecret", f"pod {name}: {missing.group(1).lower()} {missing.group(2)} is missing")
         if reason == "CreateContainerConfigError":
-            return _wait("MissingSecret", f"pod {name}: {message}")
+            return _wait("MissingSecret", f"pod {name}: {message or reason}")
     stage = "its containers start" if pod_phase(pod) == "Pending" else "Ray is not ready in it yet"
     return Wait("WaitingForPods", f"pod {name}: {stage}")
 
@@ -71,9 +93,16 @@ def why_cluster_waits(ray_cluster: Manifest | None) -> Wait | None:
     if failure.get("status") != "True":
         return None
     message = str(failure.get("message") or failure.get("reason") or "")
-    if "exceeded quota" in message:
+    if _QUOTA in message:
         return _wait("QuotaExceeded", message)
+    if _REFUSED.search(message):
+        return _wait("PodsRefused", message)
     return Wait("WaitingForPods", f"KubeRay cannot make pods: {message}")
+
+
+def why_nothing_is_made(refusal: str) -> Wait:
+    """What the API server says where it lets not even a RayJob be made: a quota, a webhook, missing rights."""
+    return _wait("QuotaExceeded" if _QUOTA in refusal else "Forbidden", refusal)
 
 
 def _wait(reason: str, message: str) -> Wait:

@@ -6,7 +6,6 @@ import asyncio
 import heapq
 import itertools
 import random
-from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -19,16 +18,12 @@ class WorkQueue(Generic[Key]):
     """First come, first served; a key that is added while it is being worked on comes again afterwards.
 
     Args:
-        clock: seconds, monotonic; the event loop's own by default.
         jitter: factor put on delays, so that many keys do not come due at once.
     """
 
-    def __init__(
-        self, clock: Callable[[], float] | None = None, jitter: Callable[[], float] = lambda: random.uniform(0.9, 1.1)
-    ) -> None:
-        self._clock = clock or (lambda: asyncio.get_running_loop().time())
+    def __init__(self, jitter: Callable[[], float] = lambda: random.uniform(0.9, 1.1)) -> None:
         self._jitter = jitter
-        self._ready: deque[Key] = deque()
+        self._ready: asyncio.Queue[Key] = asyncio.Queue()
         self._queued: set[Key] = set()
         self._working: set[Key] = set()
         self._again: set[Key] = set()
@@ -36,10 +31,10 @@ class WorkQueue(Generic[Key]):
         self._heap: list[tuple[float, int, Key]] = []
         self._order = itertools.count()
         self._failures: dict[Key, int] = {}
-        self._changed = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return self._ready.qsize()
 
     def add(self, key: Key) -> None:
         """Work on it as soon as possible."""
@@ -48,31 +43,22 @@ class WorkQueue(Generic[Key]):
             self._again.add(key)
         elif key not in self._queued:
             self._queued.add(key)
-            self._ready.append(key)
-            self._changed.set()
+            self._ready.put_nowait(key)
 
     def add_later(self, key: Key, delay_s: float) -> None:
         """Work on it after a while at the latest; an earlier date stays."""
-        due = self._clock() + delay_s * self._jitter()
+        due = asyncio.get_running_loop().time() + delay_s * self._jitter()
         if key not in self._queued and due < self._due.get(key, float("inf")):
             self._due[key] = due
             heapq.heappush(self._heap, (due, next(self._order), key))
-            self._changed.set()
+            self._set_timer()
 
     async def get(self) -> Key:
         """The next key; `done` or `failed` must follow."""
-        while True:
-            wait_s = self._release_due()
-            if self._ready:
-                key = self._ready.popleft()
-                self._queued.discard(key)
-                self._working.add(key)
-                return key
-            self._changed.clear()
-            try:
-                await asyncio.wait_for(self._changed.wait(), wait_s)
-            except TimeoutError:
-                continue
+        key = await self._ready.get()
+        self._queued.discard(key)
+        self._working.add(key)
+        return key
 
     def done(self, key: Key) -> None:
         """Worked on with success."""
@@ -100,16 +86,24 @@ class WorkQueue(Generic[Key]):
             self._again.discard(key)
             self.add(key)
 
-    def _release_due(self) -> float | None:
-        """Makes due keys ready; seconds until the next one is."""
-        now = self._clock()
+    def _set_timer(self) -> None:
+        """One timer, for the earliest date of all."""
+        due = self._heap[0][0]
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(due, self._release_due)
+
+    def _release_due(self) -> None:
+        """Makes due keys ready."""
+        self._timer = None
+        now = asyncio.get_running_loop().time()
         while self._heap:
             due, _, key = self._heap[0]
-            if self._due.get(key) != due:
-                heapq.heappop(self._heap)  # added, or put forward, since
-            elif due <= now:
-                heapq.heappop(self._heap)
+            if due > now:
+                self._set_timer()
+                return
+            heapq.heappop(self._heap)
+            if self._due.get(key) == due:  # else it was added, or put forward, since
                 self.add(key)
-            else:
-                return due - now
-        return None

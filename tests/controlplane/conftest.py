@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from kubernetes import client
 
-from tests.controlplane.operated import Job, Operated
+from tests.controlplane.operated import Job, Operated, Stage
 from tests.kube import binaries
 from tests.kube.cluster import Cluster
 from tests.kube.operator_process import OperatorProcess, install_chart
@@ -21,7 +21,9 @@ NOT_BUILT = pytest.StashKey[str]()
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Builds what the cluster is made of before the first test: no test's time limit allows for that."""
-    wanted = any({"cluster", "operated", "for_real"} & set(getattr(item, "fixturenames", ())) for item in session.items)
+    wanted = any(
+        {"cluster", "operated", "stage", "for_real"} & set(getattr(item, "fixturenames", ())) for item in session.items
+    )
     if not wanted or session.config.option.collectonly or binaries.why_not():
         return
     with session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
@@ -61,6 +63,16 @@ def job(operated: Operated, request: pytest.FixtureRequest) -> Iterator[Job]:
     """An RLJob called cartpole-ppo, not applied yet, in a fresh namespace of the operated cluster."""
     with fresh_namespace(operated.cluster, request.node.name) as name:
         yield operated.job(name)
+
+
+@pytest.fixture(scope="session")
+def stage(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A cluster of its own with KubeRay's stand-in, and no operator: each test starts those that it needs."""
+    skip_without_binaries(pytestconfig)
+    with Cluster(tmp_path_factory.mktemp("stage")) as running:
+        install_chart(running)
+        with KubeRayStandIn(running, "pods", poll_s=0.2) as kuberay:
+            yield Stage(running, kuberay)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ chart's own ServiceAccount.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import urllib.request
 from pathlib import Path
@@ -43,6 +44,7 @@ class OperatorProcess:
         name: of the replica, for its log and identity.
         server: another address of the API server, such as a fault proxy's.
         namespace: of the release.
+        command: that takes the place of `python -m rljob_operator`.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class OperatorProcess:
         name: str = "operator",
         server: str | None = None,
         namespace: str = NAMESPACE,
+        command: tuple[str | Path, ...] = (sys.executable, "-m", "rljob_operator"),
     ) -> None:
         self.port = free_port()
         found = cluster.kubectl("get", "configmap", RELEASE, "-n", namespace, "-o", "yaml").stdout
@@ -72,7 +75,6 @@ class OperatorProcess:
             "PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}",
         }
         self.log = Path(cluster.workdir) / f"{name}.log"
-        command = [sys.executable, "-m", "rljob_operator"]
         self._daemon = Daemon(name, command, log=self.log, env=environment, cwd=ROOT)
 
     def __enter__(self) -> Self:
@@ -89,6 +91,11 @@ class OperatorProcess:
     @property
     def alive(self) -> bool:
         return self._daemon.alive
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs."""
+        return self._daemon.returncode
 
     def get(self, path: str) -> str:
         """What its HTTP endpoint says: "metrics", "healthz", "readyz". Raises OSError."""
@@ -125,5 +132,22 @@ class OperatorProcess:
         """SIGKILL."""
         self._daemon.kill()
 
+    def send(self, number: int) -> None:
+        """Sends a signal, and waits for nothing."""
+        self._daemon.send(number)
+
     def tail(self, lines: int = 30) -> str:
         return self._daemon.tail(lines)
+
+
+class RestartedOperator(OperatorProcess):
+    """An operator that is started again whenever it ends, as a kubelet does it, but within milliseconds."""
+
+    def __init__(self, cluster: Cluster, settings: dict[str, Any] | None = None, *, name: str, server: str) -> None:
+        self._pid_file = cluster.workdir / f"{name}.pid"
+        command = (sys.executable, "-m", "tests.kube.operator_forks", self._pid_file)
+        super().__init__(cluster, settings, name=name, server=server, command=command)
+
+    def kill_operator(self) -> None:
+        """SIGKILL to the one that runs now."""
+        os.kill(int(self._pid_file.read_text()), signal.SIGKILL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import functools
 import os
 import random
 import signal
@@ -114,11 +115,8 @@ class Daemon:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=self._die_with_parent if sys.platform == "linux" else None,
+            preexec_fn=functools.partial(die_with_parent, self.death_signal),
         )
-
-    def _die_with_parent(self) -> None:
-        _libc.prctl(PR_SET_PDEATHSIG, self.death_signal)
 
 
 def stop_all(daemons: Iterable[Daemon], grace_s: float = 10) -> None:
@@ -146,6 +144,12 @@ def free_port(host: str = "127.0.0.1") -> int:
             probe.bind((host, port))
             return port
     raise DaemonError(f"no free port on {host}")
+
+
+def die_with_parent(number: int) -> None:
+    """The kernel sends this signal to the calling process when its parent ends; nothing on systems that cannot."""
+    if sys.platform == "linux":
+        _libc.prctl(PR_SET_PDEATHSIG, number)
 
 
 PR_SET_PDEATHSIG = 1

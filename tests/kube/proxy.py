@@ -12,8 +12,8 @@ import re
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -60,10 +60,28 @@ class Fault:
     after: bool
     """The request is carried out, and only its answer is lost."""
     retry_after_s: int | None
+    once: re.Pattern[str] | None = None
+    """The same request again passes; what this finds in it may differ."""
+    then: Callable[[], None] | None = None
+    """Called at the moment at which it goes wrong, before the client learns of it."""
     hits: int = 0
+    seen: set[str] = field(default_factory=set[str])
 
     def matches(self, method: str, path: str) -> bool:
         return self.left != 0 and (not self.methods or method in self.methods) and bool(self.path.search(path))
+
+    def strikes(self, chance: float, request: str) -> bool:
+        """Whether a request that matches is hit."""
+        if chance >= self.rate:
+            return False
+        if self.once:
+            request = self.once.sub("", request)
+            if request in self.seen:
+                return False
+            self.seen.add(request)
+        self.hits += 1
+        self.left = None if self.left is None else self.left - 1
+        return True
 
 
 class FaultProxy:
@@ -139,7 +157,8 @@ class FaultProxy:
         path is a regular expression, searched for in the path with its query (`watch=true`). With after the request is
         carried out all the same, and only its answer is replaced.
         """
-        return self._add(status, rate, count, methods, path, after, retry_after_s)
+        fault = Fault(status, frozenset(methods), re.compile(path), rate, count, after, retry_after_s)
+        return self._add(fault)
 
     def cut(
         self,
@@ -149,9 +168,17 @@ class FaultProxy:
         methods: Iterable[str] = (),
         path: str = "",
         after: bool = False,
+        once: str = "",
+        then: Callable[[], None] | None = None,
     ) -> Fault:
-        """Closes the connection without an answer, for requests chosen as in fail."""
-        return self._add(None, rate, count, methods, path, after, None)
+        """Closes the connection without an answer, for requests chosen as in fail.
+
+        With once the same request passes when it comes again; the same is what differs only in what this regular
+        expression finds in method, path and body. then is called before the connection is closed, such as to kill the
+        client.
+        """
+        same = re.compile(once) if once else None
+        return self._add(Fault(None, frozenset(methods), re.compile(path), rate, count, after, None, same, then))
 
     def heal(self) -> None:
         """From now on everything is passed on at once."""
@@ -168,17 +195,7 @@ class FaultProxy:
 
         self._call(cut())
 
-    def _add(
-        self,
-        status: int | None,
-        rate: float,
-        count: int | None,
-        methods: Iterable[str],
-        path: str,
-        after: bool,
-        retry_after_s: int | None,
-    ) -> Fault:
-        fault = Fault(status, frozenset(methods), re.compile(path), rate, count, after, retry_after_s)
+    def _add(self, fault: Fault) -> Fault:
         with self._lock:
             self._faults.append(fault)
         return fault
@@ -215,7 +232,8 @@ class FaultProxy:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         info = request_info(request.method, request.path_qs)
-        fault = self._note(info, request)
+        body = await request.read()
+        fault = self._note(info, request, body)
         if self.latency_s:
             await asyncio.sleep(self.latency_s)
         if fault and not fault.after:
@@ -225,7 +243,7 @@ class FaultProxy:
                 request.method,
                 URL(f"{self.upstream.server}{request.raw_path}", encoded=True),
                 headers=[(k, v) for k, v in request.headers.items() if k.lower() not in HOP_BY_HOP],
-                data=await request.read(),
+                data=body,
                 skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
                 allow_redirects=False,
             ) as answer:
@@ -238,14 +256,13 @@ class FaultProxy:
             _abort(request.transport)
             return web.Response()
 
-    def _note(self, info: RequestInfo, request: web.Request) -> Fault | None:
+    def _note(self, info: RequestInfo, request: web.Request, body: bytes) -> Fault | None:
         """Counts the request, and says what shall go wrong with it."""
+        whole = f"{request.method} {request.path_qs} {body.decode(errors='replace')}"
         with self._lock:
             self.counts[info] += 1
             for fault in self._faults:
-                if fault.matches(request.method, request.path_qs) and self._random.random() < fault.rate:
-                    fault.hits += 1
-                    fault.left = None if fault.left is None else fault.left - 1
+                if fault.matches(request.method, request.path_qs) and fault.strikes(self._random.random(), whole):
                     return fault
         return None
 
@@ -264,6 +281,8 @@ async def _pass_on(answer: aiohttp.ClientResponse, request: web.Request) -> web.
 
 
 def _answer(fault: Fault, request: web.Request) -> web.Response:
+    if fault.then:
+        fault.then()
     if fault.status is None:
         _abort(request.transport)
         return web.Response()

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.figures import in_words, middle, one_after_the_other, ratio, steady_rate
 from benchmarks.installation import environment_name, without_dependencies
-from benchmarks.model import Benchmark, OneAfterTheOther, Row, Target
+from benchmarks.model import Benchmark, Beside, OneAfterTheOther, Row, Target
 from benchmarks.runner import summarize
 from benchmarks.suites import BENCHMARKS
 from benchmarks.table import BEGIN, END, document, section
@@ -91,6 +91,27 @@ def test_the_table_shows_medians_units_and_ratios():
     assert "load average 0.5 before and 1.25 after" in text
 
 
+def test_one_run_may_give_several_figures_each_with_its_unit():
+    benchmark = Benchmark(
+        name="example",
+        title="An example",
+        unit="",
+        conditions="",
+        rows=(Row("time", "start", "ours", "w", unit="ms"),),
+        beside=(Beside("memory", "memory", "time", "rss_mib", "MiB"), Beside("calls", "calls", "time", "calls")),
+        targets=(Target("memory", 250, at_most=True), Target("calls", 5, at_most=True)),
+    )
+    time = {**measured("start", "ours", [10.0, None, 12.0]), "unit": "ms"}
+    time["details"] = [{"rss_mib": 100.0, "calls": 7.0}, {"rss_mib": 110.0, "calls": 9.0}]
+    summary = summarize(benchmark, {"time": time})
+    assert [row["values"] for row in summary["rows"]] == [[10.0, None, 12.0], [100.0, None, 110.0], [7.0, None, 9.0]]
+    text = section({**record([None] * 3), "unit": "", **summary})
+    assert "| | | median | lowest to highest |" in text
+    assert "| **rlcore** | memory | 105 MiB | 100 to 110 | 1 x 1 |  |  |" in text
+    assert "- memory: at most 250 MiB: 105 MiB, met" in text
+    assert "- calls: at most 5.00: 8.00, missed" in text
+
+
 def test_a_peer_that_cannot_run_stays_in_the_table_with_the_reason():
     text = section(record([None, None, None], "cannot be installed: no | such version"))
     assert "| peer | them | not measured: cannot be installed: no / such version |  | 1 x 1 |  |  |" in text
@@ -125,9 +146,11 @@ def test_other_requirements_make_another_environment():
 
 def test_rows_and_targets_name_what_exists():
     for benchmark in BENCHMARKS.values():
-        keys = {row.key for row in benchmark.rows} | {limit.key for limit in benchmark.computed}
+        beside = {one.key for one in benchmark.beside}
+        keys = {row.key for row in benchmark.rows} | {limit.key for limit in benchmark.computed} | beside
         ours = {row.key for row in benchmark.rows if row.kind == "ours"}
         assert {row.against for row in benchmark.rows if row.kind != "ours"} <= ours, benchmark.name
+        assert {one.of for one in benchmark.beside} <= {row.key for row in benchmark.rows}, benchmark.name
         assert {part for limit in benchmark.computed for part in limit.parts} <= keys, benchmark.name
         assert {key for target in benchmark.targets for key in (target.row, target.of or target.row)} <= keys
         assert benchmark.fewest_rounds >= 3

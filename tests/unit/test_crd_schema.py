@@ -261,14 +261,16 @@ def test_optional_fields_are_read_behind_has() -> None:
             assert f"has(self.{name})" in rule.rule or rule.path == (), f"{rule.path}: {rule.rule}"
 
 
-def test_what_is_trained_cannot_change() -> None:
-    entries = node_at(SCHEMA, ("spec",))["x-kubernetes-validations"]
-    by_message = {entry["message"]: entry["rule"] for entry in entries}
+def test_what_is_trained_cannot_change_once_it_was_valid() -> None:
+    entries = SCHEMA["x-kubernetes-validations"]
+    by_message = {entry["message"]: entry for entry in entries}
     for name in (*IMMUTABLE_REQUIRED, *IMMUTABLE_OPTIONAL):
-        rule = by_message[f"{name} cannot change after creation: make a new RLJob"]
-        assert f"self.{name} == oldSelf.{name}" in rule
+        entry = by_message[f"{name} cannot change after creation: make a new RLJob"]
+        assert f"self.spec.{name} == oldSelf.spec.{name}" in entry["rule"]
+        assert "!has(oldSelf.status.startedAt)" in entry["rule"]
+        assert entry["fieldPath"] == f".spec.{name}"
         if name in IMMUTABLE_OPTIONAL:
-            assert f"has(self.{name}) == has(oldSelf.{name})" in rule, "or adding and removing it slips through"
+            assert f"has(self.spec.{name}) == has(oldSelf.spec.{name})" in entry["rule"], "or a removal slips through"
     assert {"algorithm", "environment", "config", "seed"} <= {*IMMUTABLE_REQUIRED, *IMMUTABLE_OPTIONAL}
 
 
