@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -20,6 +21,7 @@ def main() -> None:
     try:
         settings = load_settings()
         set_up_logging(settings.log_level, settings.log_format)
+        gc.freeze()  # what is imported by now stays: no collection need look at it
         code = asyncio.Runner().run(serve(settings))
     except UserError as error:
         sys.exit(_complain(str(error)))

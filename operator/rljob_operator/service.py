@@ -32,7 +32,7 @@ logger = logging.getLogger("rljob_operator")
 STOP_DEADLINE_S = 20.0
 """For looks at jobs that are under way when the process is asked to end."""
 
-EVENTS_STOP_S, CANCEL_S = 3.0, 5.0
+EVENTS_STOP_S, RELEASE_S, CANCEL_S = 3.0, 3.0, 5.0
 
 LOST_LEASE_EXIT_CODE, FAILED_EXIT_CODE = 3, 4
 """Ends on purpose: Kubernetes starts the process again, and another replica takes over meanwhile."""
@@ -58,7 +58,8 @@ async def serve(settings: Settings) -> int:
             kube.may_write = lambda: election.leads
             return await _act(kube, settings, identity, health, stop, election)
         finally:
-            await election.release()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(election.release(), RELEASE_S)
     finally:
         await kube.close()
         await runner.cleanup()

@@ -51,7 +51,7 @@ def cluster_status(
         status["conditions"] = [known for known in status["conditions"] if known["type"] != "ReplicaFailure"]
     if _is_true(status, "RayClusterSuspended"):
         _set_state(status, "suspended")
-    elif all_ready:
+    elif all_ready and failure is None and len(workers) == status["desiredWorkerReplicas"]:
         # Sticky: pods that die later change the conditions and the counts, never this.
         _set_state(status, "ready")
     status["observedGeneration"] = cluster["metadata"].get("generation", 1)

@@ -222,12 +222,21 @@ def test_heads_that_die_before_the_driver_was_ever_submitted_end_the_attempt_too
     [
         ([("OutOfMemory", 10), ("OutOfMemory", 20)], None, True),
         ([("OutOfMemory", 10), ("Crashed", 20)], None, True),
+        ([("OutOfMemory", 10), ("OutOfMemory", 20)], 5, True),
         ([("OutOfMemory", 10), ("OutOfMemory", 20)], 15, False),
         ([("OutOfMemory", 10), ("Preempted", 20)], None, False),
         ([("Preempted", 10), ("Evicted", 20), ("NodeLost", 30), ("Deleted", 40)], None, False),
         ([("OutOfMemory", -20), ("OutOfMemory", 20)], None, False),
     ],
-    ids=["twice", "two kinds", "a checkpoint between", "preempted once", "disruptions only", "an earlier attempt's"],
+    ids=[
+        "twice",
+        "two kinds",
+        "a checkpoint before",
+        "a checkpoint between",
+        "preempted once",
+        "disruptions only",
+        "an earlier attempt's",
+    ],
 )
 def test_heads_lost_without_progress(losses, written_at, ends):
     written = [
