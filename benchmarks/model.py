@@ -23,7 +23,8 @@ class Row:
         peer: file under peers/ whose environment the worker runs in; None for ours.
         cores: CPU cores that the process may use.
         threads: OpenMP and BLAS threads of one process.
-        against: key of the row that is divided by this one.
+        against: key of the row that is divided by this one; empty: none is.
+        unit: of this row's figure, where it is not the benchmark's.
     """
 
     key: str
@@ -36,6 +37,26 @@ class Row:
     cores: int = 1
     threads: int = 1
     against: str = "ours"
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Another figure of a row's own runs: one of its worker's details.
+
+    Attributes:
+        key: name within the benchmark.
+        label: what a reader sees.
+        of: key of the row.
+        detail: name of the figure among the details.
+        unit: of the figure, where it is not the benchmark's.
+    """
+
+    key: str
+    label: str
+    of: str
+    detail: str
+    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,7 +75,7 @@ class Target:
 
     Attributes:
         row: key of the row.
-        bound: the number to reach, in the benchmark's unit; with `of`, a ratio.
+        bound: the number to reach, in the row's unit; with `of`, a ratio.
         of: key of the row that `row` is divided by.
         at_most: the bound is an upper one.
     """
@@ -72,9 +93,10 @@ class Benchmark:
     Attributes:
         name: on the command line, and of the file with its results.
         title: heading in the documentation.
-        unit: of every row's figure.
+        unit: of every row's figure; empty where each has its own.
         conditions: sentences on what is the same for all rows, and what is not.
         rows: in the order of a round.
+        beside: what the same runs also measure; shown below their rows.
         computed: limits that follow from other rows.
         targets: what is to be reached.
         fewest_rounds: rounds that a recorded run has at least.
@@ -85,6 +107,7 @@ class Benchmark:
     unit: str
     conditions: str
     rows: tuple[Row, ...]
+    beside: tuple[Beside, ...] = ()
     computed: tuple[OneAfterTheOther, ...] = ()
     targets: tuple[Target, ...] = ()
     fewest_rounds: int = 3

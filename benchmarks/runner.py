@@ -20,7 +20,7 @@ Record = dict[str, Any]
 
 def run_benchmark(benchmark: Benchmark, rounds: int, *, quick: bool, say: Say) -> Record:
     """Runs every row `rounds` times and returns the record: JSON, see `docs/benchmarks.md`."""
-    say(f"{benchmark.title} ({benchmark.unit}, {rounds} rounds)")
+    say(f"{benchmark.title} ({benchmark.unit or 'several units'}, {rounds} rounds)")
     load_before = load_average()
     measured = {row.key: _empty(row) for row in benchmark.rows}
     pythons = {row.key: _python(row, measured[row.key], say) for row in benchmark.rows}
@@ -30,7 +30,7 @@ def run_benchmark(benchmark: Benchmark, rounds: int, *, quick: bool, say: Say) -
             record = measured[row.key]
             _measure(row, pythons[row.key], record, quick=quick)
             last = record["values"][-1]
-            told = in_words(last, benchmark.unit) if last is not None else f"failed: {record['error']}"
+            told = in_words(last, row.unit or benchmark.unit) if last is not None else f"failed: {record['error']}"
             say(f"  round {number}/{rounds}  {time.monotonic() - started:5.0f} s  {row.label}: {told}")
     return {
         "benchmark": benchmark.name,
@@ -47,21 +47,38 @@ def run_benchmark(benchmark: Benchmark, rounds: int, *, quick: bool, say: Say) -
 
 def summarize(benchmark: Benchmark, measured: dict[str, Record]) -> Record:
     """Adds computed limits, medians, ratios and the verdict on each target to the measured rows."""
-    rows = {key: dict(row) for key, row in measured.items()}
+    rows = _with_figures_beside(benchmark, measured)
     for limit in benchmark.computed:
         values = one_after_the_other([rows[part]["values"] for part in limit.parts])
         rows[limit.key] = {"label": limit.label, "kind": "limit", "values": values, "against": limit.against}
     for key, row in rows.items():
         row["median"] = middle(row["values"])
-        row["ratio"] = None if row["kind"] == "ours" else ratio(rows[row["against"]]["values"], row["values"])
+        compared = row["kind"] != "ours" and row["against"]
+        row["ratio"] = ratio(rows[row["against"]]["values"], row["values"]) if compared else None
         row["key"] = key
     verdicts = [judge(target, rows, benchmark.unit) for target in benchmark.targets]
     return {"rows": list(rows.values()), "targets": verdicts}
 
 
+def _with_figures_beside(benchmark: Benchmark, measured: dict[str, Record]) -> dict[str, Record]:
+    """Copies of the rows, each followed by those that its details make."""
+    rows = {}
+    for key, row in measured.items():
+        rows[key] = dict(row)
+        for beside in benchmark.beside:
+            if beside.of == key:
+                # A round that failed has no details.
+                details = iter(row["details"])
+                values = [next(details).get(beside.detail) if value is not None else None for value in row["values"]]
+                made = {"label": beside.label, "unit": beside.unit, "values": values, "details": []}
+                rows[beside.key] = {**row, **made}
+    return rows
+
+
 def judge(target: Target, rows: dict[str, Record], unit: str) -> Record:
     """Whether a target is met: its sentence, the figure, and true, false, or None where nothing was measured."""
     row = rows[target.row]
+    unit = row.get("unit") or unit
     value = row["median"] if target.of is None else ratio(row["values"], rows[target.of]["values"])
     side = "at most" if target.at_most else "at least"
     if target.of is None:
@@ -69,7 +86,7 @@ def judge(target: Target, rows: dict[str, Record], unit: str) -> Record:
     else:
         text = f"{row['label']}: {side} {target.bound:g} times {rows[target.of]['label']}"
     met = None if value is None else (value <= target.bound if target.at_most else value >= target.bound)
-    return {"text": text, "value": value, "met": met, "ratio": target.of is not None}
+    return {"text": text, "value": value, "met": met, "ratio": target.of is not None, "unit": unit}
 
 
 def _empty(row: Row) -> Record:
@@ -79,6 +96,7 @@ def _empty(row: Row) -> Record:
         "cores": row.cores,
         "threads": row.threads,
         "against": row.against,
+        "unit": row.unit,
         "values": [],
         "details": [],
         "error": None,

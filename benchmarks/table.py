@@ -17,7 +17,7 @@ Record = dict[str, Any]
 def section(record: Record) -> str:
     """One benchmark's heading, conditions, table and targets."""
     lines = [f"### {record['title']}", "", record["conditions"], "", *_table(record), ""]
-    lines += [f"- {_verdict(target, record['unit'])}" for target in record["targets"]]
+    lines += [f"- {_verdict(target, target.get('unit') or record['unit'])}" for target in record["targets"]]
     before, after = record["load_average"]
     took = f"Recorded {record['date']}; load average {before:g} before and {after:g} after."
     return "\n".join([*lines, "", took])
@@ -49,8 +49,9 @@ def _machines(records: Sequence[Record]) -> list[str]:
 
 
 def _table(record: Record) -> list[str]:
+    median = f"median, {record['unit']}" if record["unit"] else "median"
     lines = [
-        f"| | | median, {record['unit']} | lowest to highest | cores x threads | core share | rlcore / this |",
+        f"| | | {median} | lowest to highest | cores x threads | core share | rlcore / this |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
     for row in record["rows"]:
@@ -58,7 +59,13 @@ def _table(record: Record) -> list[str]:
         where = f"{row['cores']} x {row['threads']}" if "cores" in row else ""
         if present:
             spread = f"{in_words(min(present))} to {in_words(max(present))}"
-            cells = [in_words(row["median"]), spread, where, _core_share(row), _times(row["ratio"])]
+            cells = [
+                in_words(row["median"], row.get("unit", "")),
+                spread,
+                where,
+                _core_share(row),
+                _times(row["ratio"]),
+            ]
         else:
             cells = [f"not measured: {_cell(row.get('error') or 'a part failed')}", "", where, "", ""]
         lines.append(f"| {KINDS[row['kind']]} | {row['label']} | " + " | ".join(cells) + " |")

@@ -3,6 +3,7 @@
 from benchmarks.model import Benchmark
 from benchmarks.suites.command_line import COMMAND_LINE
 from benchmarks.suites.compression import COMPRESSION
+from benchmarks.suites.control_plane import OPERATOR
 from benchmarks.suites.ppo import PPO_CARTPOLE
 from benchmarks.suites.sampling import SAMPLING_CARTPOLE, SAMPLING_PENDULUM, SAMPLING_PONG
 
@@ -15,5 +16,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         PPO_CARTPOLE,
         COMPRESSION,
         COMMAND_LINE,
+        OPERATOR,
     )
 }
