@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -100,15 +100,14 @@ class Seen:
             self.at_s[name] = time.perf_counter()
             self.changed.set()
 
-    async def wait_for(self, count: int, deadline_s: float) -> float:
-        """When it was true of `count` objects. Raises TimeoutError."""
-        deadline = time.monotonic() + deadline_s
+    async def wait_for(self, count: int, deadline: float) -> float:
+        """When it was true of `count` objects. Raises TimeoutError at `deadline` by the monotonic clock."""
         while len(self.at_s) < count:
             self.changed.clear()
             try:
                 await asyncio.wait_for(self.changed.wait(), deadline - time.monotonic())
             except TimeoutError:
-                raise TimeoutError(f"{len(self.at_s)} of {count} within {deadline_s:.0f} s") from None
+                raise TimeoutError(f"only {len(self.at_s)} of {count} {self.resource.plural} in time") from None
         return max(self.at_s.values())
 
 
@@ -147,6 +146,17 @@ async def _version(api: Api, resource: Resource) -> str:
             if error.status != HTTPStatus.TOO_MANY_REQUESTS:
                 raise
             await asyncio.sleep(0.1)
+
+
+async def all_at_once(requests: Iterable[Awaitable[object]]) -> None:
+    """Awaits all of them, AT_ONCE at a time."""
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def send(request: Awaitable[object]) -> None:
+        async with slots:
+            await request
+
+    await asyncio.gather(*map(send, requests))
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ async def one_by_one(cluster: Cluster, jobs: int, pause_s: float) -> list[float]
                 await asyncio.sleep(pause_s)
                 started = time.perf_counter()
                 await api.create(RL_JOBS, rl_job(f"job-{number}"))
-                latencies.append((await created.wait_for(number + 1, DEADLINE_S) - started) * 1000)
+                latencies.append((await created.wait_for(number + 1, time.monotonic() + DEADLINE_S) - started) * 1000)
     return latencies[WARM_UP:]
 
 

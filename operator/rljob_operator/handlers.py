@@ -21,7 +21,7 @@ from rljob_operator.work_queue import WorkQueue
 WATCH_TIMEOUT_S = 300
 """A whole number: the API server takes no other."""
 
-RAY_JOB_SETTLES_S, PODS_SETTLE_S = 0.1, 0.5
+RAY_JOB_SETTLES_S, PODS_SETTLE_S = 0.1, 1.0
 """These change many times within moments: one look at a job, and one write of its status, then does for all."""
 
 IDLE_TIMEOUT_S = 1.0
