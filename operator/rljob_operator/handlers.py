@@ -113,6 +113,7 @@ def make_settings() -> kopf.OperatorSettings:
     """kopf as a source of events and nothing else."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
+    settings.scanning.disabled = True  # `served` looks at what there is to watch
     settings.persistence.diffbase_storage = NoDiffBase()
     settings.persistence.progress_storage = NoProgress()
     settings.queueing.idle_timeout = IDLE_TIMEOUT_S

@@ -30,11 +30,11 @@ from rljob_operator.decide import decide
 from rljob_operator.draft import Decision, merge_patch
 from rljob_operator.events import EventRecorder
 from rljob_operator.kube import ApiError, Kube
-from rljob_operator.kuberay import KubeRay
 from rljob_operator.metrics import PREEMPTIONS, RESTARTS, STATUS_WRITES
 from rljob_operator.observed import Manifest, Observed
 from rljob_operator.provision import spec_hash
 from rljob_operator.refusals import NAME_TAKEN, REFUSED, note_accepted, note_refusal
+from rljob_operator.served import Served
 from rljob_operator.settings import Settings
 from rljob_operator.timestamps import to_seconds
 from rljob_operator.understood import as_it_was, understood
@@ -53,9 +53,9 @@ AT_ONCE_S = 0.05
 class Reconciler:
     """Works on one job at a time; what it knows beyond the cache is only what saves requests."""
 
-    def __init__(self, kube: Kube, cache: Cache, events: EventRecorder, kuberay: KubeRay, settings: Settings) -> None:
+    def __init__(self, kube: Kube, cache: Cache, events: EventRecorder, served: Served, settings: Settings) -> None:
         self._kube, self._cache, self._events = kube, cache, events
-        self._kuberay, self._settings = kuberay, settings
+        self._served, self._settings = served, settings
 
     async def reconcile(self, key: JobKey) -> float | None:
         """Brings one job forward; seconds until it must be looked at again, None: never.
@@ -102,7 +102,7 @@ class Reconciler:
                 self._cache.take_ray_job(found, deleted=False)
                 ray_jobs = dict(record.ray_jobs)
             else:
-                await self._kuberay.look()  # is it the RayJob that is gone, or KubeRay?
+                await self._served.look()  # is it the RayJob that is gone, or KubeRay?
         ours = {name: found for name, found in ray_jobs.items() if _is_owned(found, raw)}
         ray_job = ours.pop(current, None)
         cluster_name = ((ray_job or {}).get("status") or {}).get("rayClusterName")
@@ -121,7 +121,7 @@ class Reconciler:
             pods=tuple(record.pods.values()),
             lost=tuple(record.lost.values()),
             report=report if report is not None and report.attempt == attempt else None,
-            kuberay=self._kuberay.is_there,
+            kuberay=self._served.kuberay,
             rejected=rejected.message if rejected else "",
             rejected_reason=rejected.reason if rejected else "",
             forbidden=record.forbidden,
@@ -258,7 +258,7 @@ class Reconciler:
             logger.info("job=%s/%s created RayJob %s", key.namespace, key.name, name)
         except ApiError as error:
             if error.code == 404:
-                self._kuberay.doubt()  # it was removed, or the namespace is being deleted
+                self._served.doubt()  # it was removed, or the namespace is being deleted
             if error.reason != "AlreadyExists":
                 raise
             created = await self._kube.get(RAY, "rayjobs", key.namespace, name)

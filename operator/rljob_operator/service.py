@@ -18,11 +18,11 @@ from rljob_operator.drivers import DriverPoller
 from rljob_operator.events import EventRecorder
 from rljob_operator.handlers import watch
 from rljob_operator.kube import ApiError, Kube
-from rljob_operator.kuberay import POLL_S, KubeRay
 from rljob_operator.leader import LeaderElection
 from rljob_operator.metrics import JOBS, LEADER, QUEUE_DEPTH, RECONCILE_ERRORS, RECONCILE_SECONDS
 from rljob_operator.reconcile import Reconciler
 from rljob_operator.resync import Resync
+from rljob_operator.served import MISSING_POLL_S, Served
 from rljob_operator.server import Health, start_server
 from rljob_operator.settings import Settings
 from rljob_operator.work_queue import WorkQueue
@@ -105,12 +105,12 @@ async def _act(
     LEADER.set(1)
     resync = Resync(kube, cache, queue, settings)
     events = EventRecorder(kube, identity)
-    kuberay = KubeRay(kube)
-    workers = Workers(queue, Reconciler(kube, cache, events, kuberay, settings), health)
+    served = Served(kube)
+    workers = Workers(queue, Reconciler(kube, cache, events, served, settings), health)
     poller = DriverPoller(cache, queue, settings)
     filled = asyncio.Event()
     tasks = {
-        "watches": asyncio.create_task(_watch(cache, queue, resync, kuberay, filled, settings, stop)),
+        "watches": asyncio.create_task(_watch(cache, queue, resync, served, filled, settings, stop)),
         "drivers": asyncio.create_task(poller.run(filled)),
         "resync": asyncio.create_task(resync.run()),
         "events": asyncio.create_task(events.run()),
@@ -137,27 +137,27 @@ async def _watch(
     cache: Cache,
     queue: WorkQueue[JobKey],
     resync: Resync,
-    kuberay: KubeRay,
+    served: Served,
     filled: asyncio.Event,
     settings: Settings,
     stop: asyncio.Event,
 ) -> None:
-    """First what is there, then what happens to it; watches begin anew when KubeRay came or went."""
+    """First what is there, then what happens to it; watches begin anew when a kind of resource came or went."""
     await resync.fill()
-    await _first_look(kuberay)
+    await _first_look(served)
     filled.set()
     while True:
         # kopf takes SIGTERM for itself, and would end before the looks that are under way.
         watches = asyncio.create_task(watch(cache, queue, settings.namespaces, begun=lambda: _stop_on_signals(stop)))
-        change = asyncio.create_task(kuberay.change())
+        change = asyncio.create_task(served.change())
         try:
             await asyncio.wait({watches, change}, return_when=asyncio.FIRST_COMPLETED)
             if watches.done():
                 # A watch of what is not served any more ends; any other one should not.
                 if getattr(watches.exception(), "status", None) != HTTPStatus.NOT_FOUND:
                     return watches.result()
-                kuberay.doubt()
-                await asyncio.wait({change}, timeout=2 * POLL_S)
+                served.doubt()
+                await asyncio.wait({change}, timeout=2 * MISSING_POLL_S)
         finally:
             await _cancel([watches, change])
         for key in list(cache.records):
@@ -166,13 +166,13 @@ async def _watch(
             await resync.compare()  # what went with KubeRay told nobody
 
 
-async def _first_look(kuberay: KubeRay) -> None:
+async def _first_look(served: Served) -> None:
     while True:
         try:
-            return await kuberay.look()
+            return await served.look()
         except ApiError as error:
-            logger.warning("cannot see whether KubeRay is there: %s", error)
-            await asyncio.sleep(POLL_S)
+            logger.warning("cannot see what is served yet: %s", error)
+            await asyncio.sleep(MISSING_POLL_S)
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -117,7 +117,8 @@ class RLJobSpec(ApiModel):
     )
     provisioning_deadline: Annotated[str, *duration(30, YEAR_S)] | None = Field(
         default=None,
-        description="Time in which the pods of an attempt must be ready, else it fails; null: wait for ever.",
+        description="Time in which the pods of an attempt must be ready, else it fails; a queue's time does not count; "
+        "null: wait for ever.",
     )
     stall_timeout: Annotated[str, *duration(60, YEAR_S)] | None = Field(
         default="30m", description="Restart, counted, when no timestep was trained for this long; null: never."

@@ -63,7 +63,7 @@ NAMESPACED: Values = {"watchNamespaces": ["team-a", "team-b"], "replicaCount": 0
 NO_CLUSTER_RIGHTS: Values = {
     **NAMESPACED,
     "crds": {"install": False},
-    "rbac": {"watchCRDs": False, "aggregatedRoles": False},
+    "rbac": {"aggregatedRoles": False},
     "admissionPolicy": {"enabled": False},
 }
 MONITORING_KINDS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")

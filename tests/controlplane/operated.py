@@ -140,6 +140,12 @@ class Job:
         items = self._read("events", fieldSelector=f"involvedObject.name={self.name}")["items"]
         return [(item["reason"], item["message"]) for item in items]
 
+    def told(self, reason: str, deadline_s: float = 15.0) -> list[str]:
+        """Messages of the events of a reason, once there is one: they come after the status that tells the same."""
+        return eventually(
+            lambda: [message for found, message in self.events() if found == reason], deadline_s, what=f"event {reason}"
+        )
+
     def gone(self, kind: str, deadline_s: float = 60.0) -> None:
         """Waits until nothing of a kind is left."""
         eventually(lambda: not self.list(kind), deadline_s=deadline_s, what=f"{self.name}: no {kind} left")

@@ -27,7 +27,6 @@ GRANTED = {
     "/persistentvolumeclaims": "get create patch",
     "/events": "create patch",
 }
-CLUSTER_WIDE = {"apiextensions.k8s.io/customresourcedefinitions": "list watch"}
 LEASES = {"coordination.k8s.io/leases": "create"}
 """Of any name; the rest only on the operator's own."""
 REFUSED = [
@@ -108,9 +107,9 @@ def install(cluster: Cluster, folder: Path, release: str, **values: Any) -> Inst
     args = (release, CHART, "--namespace", release, "--create-namespace")
     cluster.helm("install", *args, "--values", Chart(cluster, folder).values(values))
     installed = Installed(cluster, release, release)
-    first = Request("apiextensions.k8s.io/customresourcedefinitions", "list")
+    first = Request("coordination.k8s.io/leases", "create")
     user = f"system:serviceaccount:{release}:{release}"
-    eventually(lambda: may(cluster.api, user, "", "", first), what="the rights to be known")
+    eventually(lambda: may(cluster.api, user, release, "", first), what="the rights to be known")
     return installed
 
 
@@ -133,16 +132,16 @@ def namespaced(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def test_cluster_wide_rights_are_the_verbs_that_it_uses(everywhere: Installed) -> None:
-    assert everywhere.allowed("default") == grants(GRANTED, CLUSTER_WIDE)
-    assert everywhere.allowed(everywhere.namespace) == grants(GRANTED, CLUSTER_WIDE, LEASES)
+    assert everywhere.allowed("default") == grants(GRANTED)
+    assert everywhere.allowed(everywhere.namespace) == grants(GRANTED, LEASES)
 
 
 def test_namespaced_rights_end_at_its_namespaces(namespaced: Installed) -> None:
     for namespace in ("chart-team-a", "chart-team-b"):
-        assert namespaced.allowed(namespace) == grants(GRANTED, CLUSTER_WIDE)
-    assert namespaced.allowed("default") == grants(CLUSTER_WIDE)
-    assert namespaced.allowed("") == grants(CLUSTER_WIDE)
-    assert namespaced.allowed(namespaced.namespace) == grants(CLUSTER_WIDE, LEASES)
+        assert namespaced.allowed(namespace) == grants(GRANTED)
+    assert namespaced.allowed("default") == set()
+    assert namespaced.allowed("") == set()
+    assert namespaced.allowed(namespaced.namespace) == grants(LEASES)
 
 
 def test_only_its_own_lease_can_be_written(everywhere: Installed) -> None:

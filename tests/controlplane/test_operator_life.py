@@ -135,8 +135,7 @@ def test_an_evicted_evaluator_is_a_preemption_and_training_goes_on(job: Job) -> 
     path = f"/api/v1/namespaces/{job.namespace}/pods/{name}/eviction"
     job.cluster.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(eviction))
     job.comes(lambda s: s.get("preemptions") == 1, "the preemption")
-    status = job.comes(lambda s: s["evaluators"].get("ready") == 2, "at full size again")
-    assert status["phase"] == "Running"
+    status = job.comes(lambda s: s["evaluators"].get("ready") == 2 and s["phase"] == "Running", "at full size again")
     assert status.get("restarts", 0) == 0
 
 

@@ -108,7 +108,7 @@ def test_without_spot_nodes_a_job_starts_on_demand_and_goes_back_later(on_gke: O
     condition = job.condition("SpotUnavailable")
     assert (condition["status"], condition["reason"]) == ("True", "NoNodes")
     assert "spot" in condition["message"]
-    assert "on-demand pools make up for its minimum" in dict(job.events())["SpotUnavailable"]
+    assert "on-demand pools make up for its minimum" in job.told("SpotUnavailable")[0]
     assert placed(job) == {"base": 3}
 
     capacity(on_gke.cluster, True)
