@@ -154,6 +154,8 @@ class Cache:
         record = self.record(key)
         foreign = bool(record.gone) if record.raw is None else is_older_than(pod, record.raw)
         if loss is not None and not foreign:
+            if loss.uid not in record.lost and loss.role == names.HEAD:
+                record.applied.clear()  # the next head needs its ConfigMap, which somebody may have deleted
             _take_loss(record.lost, loss)
         return key
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.api import EvaluatorPool, RLJobSpec
+from rlcore.api import EvaluatorPool, RLJobSpec, fill_order, spread
 from rljob_operator.names import LEARNER
 
 
@@ -56,27 +56,6 @@ def group_sizes(
             sizes[fill_order(pools)[0].name] = GroupSize.fixed(1)  # nobody would sample
     sizes = move_minimums(sizes, pools, unavailable or {})
     return {**sizes, LEARNER: GroupSize.fixed(spec.learner.replicas)}
-
-
-def fill_order(pools: Sequence[EvaluatorPool]) -> list[EvaluatorPool]:
-    """Preemptible pools first: they are cheap."""
-    return sorted(pools, key=lambda pool: not pool.preemptible)
-
-
-def spread(replicas: int, pools: Sequence[EvaluatorPool]) -> dict[str, int]:
-    """A number of pods over the pools: minimums are kept, preemptible pools filled first.
-
-    What goes beyond every pool's maximum is put onto the first of them: a person who asks for a number gets it.
-    """
-    counts = {pool.name: pool.min_replicas for pool in pools}
-    left = max(0, replicas - sum(counts.values()))
-    order = fill_order(pools)
-    for pool in order:
-        more = min(left, pool.max_replicas - counts[pool.name])
-        counts[pool.name] += more
-        left -= more
-    counts[order[0].name] += left
-    return counts
 
 
 def move_minimums(

@@ -28,6 +28,7 @@ from rljob_operator.actions import (
 from rljob_operator.cache import Cache, JobKey, JobRecord, Rejection
 from rljob_operator.decide import decide
 from rljob_operator.draft import Decision, merge_patch
+from rljob_operator.endings import ON_REQUEST
 from rljob_operator.events import EventRecorder
 from rljob_operator.kube import ApiError, Kube
 from rljob_operator.metrics import PREEMPTIONS, RESTARTS, STATUS_WRITES
@@ -308,7 +309,8 @@ def _count(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         PREEMPTIONS.inc(preempted)
     before = {a["number"] for a in old.get("attempts") or [] if a.get("endedAt")}
     for attempt in new.get("attempts") or []:
-        if attempt.get("endedAt") and attempt["number"] not in before and attempt.get("reason") != "Succeeded":
+        is_new = attempt.get("endedAt") and attempt["number"] not in before
+        if is_new and attempt.get("reason") not in ("Succeeded", *ON_REQUEST):
             RESTARTS.labels(reason=attempt.get("reason") or "Unknown").inc()
 
 

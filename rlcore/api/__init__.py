@@ -8,6 +8,7 @@ from rlcore.api.load import load_job, parse_job
 from rlcore.api.model import ConvLayer, ModelSpec
 from rlcore.api.multi_agent import MultiAgentSpec, PolicySpec
 from rlcore.api.pods import ResourceSpec
+from rlcore.api.pool_sizes import PoolLimits, fill_order, limits_of, spread
 from rlcore.api.rljob import ObjectMeta, RLJob
 from rlcore.api.schedule import SchedulePoint, schedule_value
 from rlcore.api.spec import RLJobSpec
@@ -34,13 +35,17 @@ __all__ = [
     "ObjectMeta",
     "PPOConfig",
     "PolicySpec",
+    "PoolLimits",
     "RLJob",
     "RLJobSpec",
     "ResourceSpec",
     "SchedulePoint",
     "StopSpec",
     "StorageSpec",
+    "fill_order",
+    "limits_of",
     "load_job",
     "parse_job",
     "schedule_value",
+    "spread",
 ]

@@ -16,21 +16,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rlcore.api import StopSpec
+from rlcore.api import PoolLimits, StopSpec
 
 logger = logging.getLogger("rlcore.driver")
 
 CONTROL_FILE = "control.json"
 VERSION = 1
 POLL_EVERY_S = 1.0
-
-
-@dataclass(frozen=True)
-class PoolLimits:
-    """Fewest and most pods of one evaluator pool."""
-
-    min_replicas: int
-    max_replicas: int
 
 
 @dataclass(frozen=True)

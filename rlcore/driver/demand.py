@@ -10,9 +10,9 @@ import logging
 import time
 from collections.abc import Callable
 
-from rlcore.api import RLJobSpec
+from rlcore.api import RLJobSpec, fill_order
 from rlcore.driver.control import Control
-from rlcore.driver.elasticity import EVALUATOR, POOL_PREFIX, fill_order, pod_limits
+from rlcore.driver.elasticity import EVALUATOR, POOL_PREFIX, pod_limits
 from rlcore.metrics.result import IterationResult
 
 logger = logging.getLogger("rlcore.driver")
@@ -74,7 +74,7 @@ def evaluator_bundles(spec: RLJobSpec, control: Control, target: int) -> list[Bu
     size = {pool.name: pool.evaluators_per_pod for pool in spec.evaluators.pools}
     counts = {name: limit.min_replicas * size[name] for name, limit in limits.items()}
     left = max(target, 1) - sum(counts.values())
-    for pool in fill_order(spec):
+    for pool in fill_order(spec.evaluators.pools):
         more = min(max(0, left), limits[pool.name].max_replicas * size[pool.name] - counts[pool.name])
         counts[pool.name] += more
         left -= more

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.api import EvaluatorPool, RLJobSpec
-from rlcore.driver.control import Control, PoolLimits
+from rlcore.api import PoolLimits, RLJobSpec, limits_of, spread
+from rlcore.driver.control import Control
 
 EVALUATOR = "evaluator"
 LEARNER = "learner"
@@ -91,33 +91,15 @@ def fewest_evaluators(spec: RLJobSpec, control: Control) -> int:
 
 def pod_limits(spec: RLJobSpec, control: Control) -> dict[str, PoolLimits]:
     """Fewest and most pods of each pool: control.json's, else the manifest's."""
-    pools = spec.evaluators.pools
-    return {p.name: control.pools.get(p.name, PoolLimits(p.min_replicas, p.max_replicas)) for p in pools}
-
-
-def fill_order(spec: RLJobSpec) -> list[EvaluatorPool]:
-    """Preemptible pools first: they are cheap."""
-    return sorted(spec.evaluators.pools, key=lambda pool: not pool.preemptible)
+    return {name: control.pools.get(name, limits) for name, limits in limits_of(spec.evaluators.pools).items()}
 
 
 def most_pods(spec: RLJobSpec, control: Control) -> dict[str, int]:
-    """Pods of each pool that may hold evaluators.
-
-    A number of replicas is spread as the operator does it: minimums are kept, preemptible pools filled first, and what
-    is beyond all maximums goes to the first of them.
-    """
+    """Pods of each pool that may hold evaluators; a number of replicas is spread as the operator does it."""
     limits = pod_limits(spec, control)
     if control.replicas is None:
         return {name: limit.max_replicas for name, limit in limits.items()}
-    counts = {name: limit.min_replicas for name, limit in limits.items()}
-    left = max(0, control.replicas - sum(counts.values()))
-    order = fill_order(spec)
-    for pool in order:
-        more = min(left, limits[pool.name].max_replicas - counts[pool.name])
-        counts[pool.name] += more
-        left -= more
-    counts[order[0].name] += left
-    return counts
+    return spread(control.replicas, spec.evaluators.pools, limits)
 
 
 def wanted_evaluators(

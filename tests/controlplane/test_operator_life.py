@@ -126,6 +126,17 @@ def test_a_lost_head_shows_within_seconds_and_the_same_rayjob_goes_on(job: Job) 
     assert job.status.get("restarts", 0) == 0
 
 
+def test_a_lost_head_finds_its_config_map_though_somebody_deleted_it(job: Job) -> None:
+    job.apply(script=SLOW)
+    job.reaches("Running")
+    run = job.get("configmap", f"{job.name}-run")
+    job.kubectl("delete", "configmap", f"{job.name}-run")
+    (head,) = [pod for pod in job.list("pods") if pod["metadata"]["labels"]["rlcore.io/role"] == "head"]
+    job.kubectl("delete", "pod", head["metadata"]["name"], "--wait=false")
+    job.comes(lambda s: s.get("losses") and s["phase"] == "Running", "training again")
+    assert job.get("configmap", f"{job.name}-run")["data"]["job.yaml"] == run["data"]["job.yaml"]
+
+
 def test_an_evicted_evaluator_is_a_preemption_and_training_goes_on(job: Job) -> None:
     job.apply(script=SLOW)
     job.comes(lambda s: s["evaluators"].get("ready") == 2, "two evaluators")

@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from rlcore.driver.control import ControlFile, PoolLimits, parse_control
+from rlcore.api import PoolLimits
+from rlcore.driver.control import ControlFile, parse_control
 
 FULL = {
     "version": 1,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rlcore.driver.control import Control, PoolLimits
+from rlcore.api import PoolLimits
+from rlcore.driver.control import Control
 from rlcore.driver.demand import JUDGE_EVERY_S, Demand, evaluator_bundles
 from rlcore.driver.elasticity import (
     EvaluatorNode,

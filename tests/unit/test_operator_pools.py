@@ -15,10 +15,9 @@ from rljob_operator.pools import (
     move_minimums,
     pods_to_lose,
     resize_patch,
-    spread,
 )
 
-from rlcore.api import EvaluatorPool
+from rlcore.api import EvaluatorPool, spread
 from tests.unit.operator_objects import BASE, SPOT, job
 
 
