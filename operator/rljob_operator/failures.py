@@ -17,6 +17,7 @@ CLASS_CHARACTERS = 64
 
 PERMANENT_EXIT_CODES = frozenset({2})
 FENCED_EXIT_CODE = 75
+EVALUATORS_LOST = "EvaluatorsLost"
 _EXIT_CODE = re.compile(r"exit code (-?\d+)")
 _OUT_OF_MEMORY = re.compile(r"OutOfMemory|out of memory|OOM-?killed|memory pressure", re.IGNORECASE)
 
@@ -98,6 +99,8 @@ def _application(
         return Failure("Superseded", False, False, "a newer driver owns the checkpoints", code, log_tail=tail)
     if code in TERMINATED:
         return Failure("Terminated", False, False, "the driver was asked to stop from outside", code, log_tail=tail)
+    if failure_class == EVALUATORS_LOST:
+        return Failure(EVALUATORS_LOST, False, False, last, code, log_tail=tail)  # preempted, and no new nodes
     if code in PERMANENT_EXIT_CODES:
         return Failure(failure_class or "ConfigInvalid", True, True, last, code, log_tail=tail)
     if code in permanent_codes:

@@ -16,7 +16,7 @@ class FailureRecord:
         attempt: its number, from 1.
         token: of the driver, as in owner.json.
         exit_code: of the driver's process.
-        failure_class: ConfigInvalid, ApplicationFailed or OutOfMemory.
+        failure_class: ConfigInvalid, ApplicationFailed, OutOfMemory or EvaluatorsLost.
         message: what a person needs to know.
         log_tail: the last lines of the driver's log.
         time_s: when, in seconds since 1970.

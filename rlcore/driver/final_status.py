@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from rlcore.driver.interrupt import Interrupt
-from rlcore.errors import FencedError, UserError
+from rlcore.errors import FencedError, NoEvaluatorsError, UserError
 from rlcore.metrics.attempt_status import FinalStatus
 
 logger = logging.getLogger("rlcore.driver")
@@ -33,6 +33,8 @@ def judge(error: BaseException) -> tuple[int, str]:
         return EXIT_FENCED, ""
     if any(_is_out_of_memory(cause) for cause in _chain(error)):
         return EXIT_FAILED, "OutOfMemory"
+    if isinstance(error, NoEvaluatorsError):
+        return EXIT_FAILED, "EvaluatorsLost"
     if isinstance(error, UserError):
         return (EXIT_PERMANENT, "ConfigInvalid") if error.permanent else (EXIT_FAILED, "ApplicationFailed")
     if isinstance(error, ImportError):

@@ -18,7 +18,7 @@ class FinalStatus:
     Attributes:
         token: of the driver; the operator names it when it has stored the rest.
         phase: Succeeded or Failed.
-        failure_class: ConfigInvalid, ApplicationFailed, OutOfMemory; empty for success.
+        failure_class: ConfigInvalid, ApplicationFailed, OutOfMemory, EvaluatorsLost; empty for success.
         exit_code: that the process will end with.
         reason: one CamelCase word.
         message: a sentence for people.

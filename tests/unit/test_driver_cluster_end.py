@@ -69,7 +69,7 @@ def caused_by(error: Exception, cause: Exception) -> Exception:
         (NonFiniteError("x"), 3, "ApplicationFailed"),
         (CheckpointError("cannot write"), 3, "ApplicationFailed"),
         (LearnerLostError("x"), 3, "ApplicationFailed"),
-        (NoEvaluatorsError("x"), 3, "ApplicationFailed"),
+        (NoEvaluatorsError("x"), 3, "EvaluatorsLost"),
         (OSError("no route"), 3, "ApplicationFailed"),
         (MemoryError(), 3, "OutOfMemory"),
         (torch.OutOfMemoryError("CUDA out of memory"), 3, "OutOfMemory"),

@@ -31,6 +31,13 @@ TABLE: list[tuple[str, dict[str, Any], Any, Any, Expected]] = [
     ("failure", {}, final("Failed", 3, "ApplicationFailed", "NaN"), None, Expected("ApplicationFailed", True, False)),
     ("driver out of memory", {}, OOM_WORD, None, Expected("OutOfMemory", True, False)),
     ("a bug", {}, final("Failed", 70, "ApplicationFailed", "bug"), None, Expected("ApplicationFailed", True, False)),
+    (
+        "nobody samples",
+        {},
+        final("Failed", 3, "EvaluatorsLost", "gone"),
+        None,
+        Expected("EvaluatorsLost", False, False),
+    ),
     ("no class", {}, final("Failed", 3, "", "odd"), None, Expected("ApplicationFailed", True, False)),
     ("permanent by the manifest", {}, final("Failed", 42, "", ""), None, Expected("PermanentExitCode", True, True)),
     (
