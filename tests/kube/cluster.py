@@ -20,12 +20,13 @@ from kubernetes import client, config
 from tests.kube import binaries as built
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubeconfig import write_kubeconfig
+from tests.kube.kuberay_crds import OPENAPI_PATH, kuberay_crds
 from tests.kube.nodes import NODE_KINDS, NodeKind, node_manifest
 from tests.kube.wait import eventually
 
 ROOT = Path(__file__).parents[2]
-KUBERAY_CRDS = (ROOT.parent / "shared" / "kuberay-crds", Path(__file__).parent / "kuberay")
-"""Where KubeRay's CRDs are looked for: its own, else ours, which accept anything."""
+KUBERAY_CRDS = ROOT.parent / "shared" / "kuberay-crds"
+"""Where KubeRay's own CRDs are looked for."""
 KUBERAY_CRD_NAMES = ("rayclusters.ray.io", "rayjobs.ray.io")
 NODE_LETTERS = "ab"
 """The cluster begins with a node of each kind for each letter: spot-gpu-a, spot-gpu-b."""
@@ -163,11 +164,14 @@ class Cluster:
         client.CoreV1Api(self.api).delete_node(name)
 
     def install_kuberay_crds(self) -> None:
-        """Installs RayCluster and RayJob: KubeRay's own where they are at hand, else ones that accept anything."""
-        folder = next(folder for folder in KUBERAY_CRDS if folder.is_dir())
-        for path in sorted(folder.glob("ray.io_*.yaml")):
+        """Installs RayCluster and RayJob: KubeRay's own where they are at hand, else ones made for the purpose."""
+        documents = [path.read_bytes() for path in sorted(KUBERAY_CRDS.glob("ray.io_*.yaml"))]
+        if not documents:
+            openapi = json.loads(self.control_plane.request(OPENAPI_PATH))
+            documents = [json.dumps(crd).encode() for crd in kuberay_crds(openapi)]
+        for document in documents:
             # A megabyte each: kubectl would take seconds over what the server reads in a fraction of one.
-            self.create_unless_there("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", path.read_bytes())
+            self.create_unless_there("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
         eventually(self._serves_kuberay, 60, what="RayCluster and RayJob in the API")
 
     def remove_kuberay_crds(self) -> None:
