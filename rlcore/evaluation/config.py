@@ -70,5 +70,6 @@ class EvaluatorConfig:
             spec.model,
             seed=self.seed + 7919 * number,
             noise_seed=self.seed + 7919 * number + 104_729 * (self.worker_index + 1),
+            worker_index=self.worker_index,
             device=device,
         )

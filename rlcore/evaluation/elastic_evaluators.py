@@ -22,6 +22,7 @@ from rlcore.evaluation.config import EvaluatorConfig
 from rlcore.evaluation.evaluator_set import (
     CLOSE_DEADLINE_S,
     CONSECUTIVE_LOSSES,
+    SAMPLE,
     START_DEADLINE_S,
     RemoteEvaluators,
     begin_anew,
@@ -86,7 +87,7 @@ class ElasticEvaluators(RemoteEvaluators):
         self._leavers: dict[int, _Leaver] = {}
         self._benched: dict[str, float] = {}
         self._unexplained: list[tuple[int, str, Exception]] = []
-        self._unassigned = 0
+        self._unassigned: list[str] = []
         self._started = 0
         self._training = False
 
@@ -152,7 +153,7 @@ class ElasticEvaluators(RemoteEvaluators):
     def forget_requests(self) -> None:
         """Nobody waits for the samples under way any more."""
         self._in_flight.clear()
-        self._unassigned = 0
+        self._unassigned.clear()
 
     def await_one(self) -> None:
         """Waits until there is somebody who samples; `meanwhile` bounds it."""
@@ -164,14 +165,14 @@ class ElasticEvaluators(RemoteEvaluators):
 
     # sampling --------------------
 
-    def request(self, index: int) -> None:
+    def request(self, index: int, method: str = SAMPLE) -> None:
         """Asks an evaluator for one more sample; where it is gone, the one that owes least."""
         if index in self._actors:
-            super().request(index)
+            super().request(index, method)
         elif self._actors:
-            super().request(min(self._actors, key=lambda i: (self.pending(i), i)))
+            super().request(min(self._actors, key=lambda i: (self.pending(i), i)), method)
         else:
-            self._unassigned += 1
+            self._unassigned.append(method)
 
     def stop(self) -> None:
         import ray
@@ -251,8 +252,7 @@ class ElasticEvaluators(RemoteEvaluators):
             del self._newcomers[index]
             self._join(index, newcomer.actor)
         while self._unassigned and self._actors:
-            self._unassigned -= 1
-            self.request(min(self._actors))
+            self.request(min(self._actors), self._unassigned.pop(0))
 
     def _join(self, index: int, actor: Any) -> None:
         if self._training:
@@ -298,9 +298,9 @@ class ElasticEvaluators(RemoteEvaluators):
         if actor is not None:
             self.losses += 1
         self._last_homes[index] = self._homes.pop(index)
-        for reference in [ref for ref, (owner, _) in self._in_flight.items() if owner == index]:
+        for reference, call in [(ref, call) for ref, call in self._in_flight.items() if call.owner == index]:
             del self._in_flight[reference]
-            self.request(index)
+            self.request(index, call.method)
 
     def _judge(self, alive: Container[str]) -> None:
         """Tells crashes from lost nodes: what died on a node that is still there crashed."""

@@ -1,17 +1,18 @@
 """All evaluators of a job behind one face, whether they are Ray actors or plain objects.
 
-A sample is asked for with `request` and comes back as a `Sample`: a batch (or a reference to it) and its
-`SampleInfo`. Plain objects sample when they are asked; actors sample in parallel. A lost actor is replaced by one with
-the same index, seed and global state, and the loss is counted.
+A sample is asked for with `request` and comes back from `wait_any` as a `Sample`: a batch (or a reference to it) and
+its `SampleInfo`. Plain objects sample when they are waited for, one after the other; actors sample in parallel. A lost
+actor is replaced by one with the same index, seed and global state, and the loss is counted.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,11 +31,15 @@ CONSECUTIVE_LOSSES = 3
 
 @dataclass(frozen=True)
 class Sample:
-    """A finished sample: `batch` is a MultiAgentBatch, a PackedBatch, or a Ray reference to one of them."""
+    """A finished sample: `batch` is what the method gave beside the info, or a Ray reference to it."""
 
     index: int
     batch: Any
     info: SampleInfo
+
+
+SAMPLE = "sample_with_info"
+"""The evaluators' method that `request` calls unless another one is named; each gives (payload, SampleInfo)."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ class LocalEvaluators:
 
     def __init__(self, evaluators: Sequence[PolicyEvaluator]) -> None:
         self._evaluators = list(evaluators)
+        self._asked: deque[tuple[int, str]] = deque()
         self.losses = 0
 
     @property
@@ -65,10 +71,23 @@ class LocalEvaluators:
         """Indices of all evaluators, in order."""
         return list(range(len(self._evaluators)))
 
-    def set_global_state(self, state: GlobalState) -> None:
-        """Gives weights, progress and filters to all."""
-        for evaluator in self._evaluators:
-            evaluator.set_global_state(state.weights, state.version, state.timesteps, state.filters)
+    def set_global_state(self, state: GlobalState, indices: Sequence[int] | None = None) -> None:
+        """Gives weights, progress and filters to all, or to some."""
+        for index in self.indices if indices is None else indices:
+            self._evaluators[index].set_global_state(state.weights, state.version, state.timesteps, state.filters)
+
+    def request(self, index: int, method: str = SAMPLE) -> None:
+        """Asks one evaluator for one more sample."""
+        self._asked.append((index, method))
+
+    def pending(self, index: int) -> int:
+        """Samples that this evaluator still owes."""
+        return sum(1 for owner, _ in self._asked if owner == index)
+
+    def wait_any(self, deadline_s: float) -> list[Sample]:
+        """The sample that was asked for first, made now; it takes as long as it takes."""
+        index, method = self._asked.popleft()
+        return [Sample(index, *getattr(self._evaluators[index], method)())]
 
     def collect(self, requests: Sequence[int]) -> list[Sample]:
         """One sample a requested index, in the order of indices."""
@@ -93,6 +112,14 @@ class LocalEvaluators:
                 stack.callback(evaluator.close)
 
 
+class _Call(NamedTuple):
+    """A sample under way."""
+
+    owner: int
+    batch: Any
+    method: str
+
+
 class RemoteEvaluators:
     """Evaluators as Ray actors.
 
@@ -109,8 +136,9 @@ class RemoteEvaluators:
         self._factory = PolicyEvaluator.as_remote(max_concurrency=1, **actor_options)
         self._actors = {index: self._start(index) for index in range(count)}
         self._state_ref: Any = None
+        self._state_version = -1
         self._timesteps = 0
-        self._in_flight: dict[Any, tuple[int, Any]] = {}
+        self._in_flight: dict[Any, _Call] = {}
         self._losses_in_a_row: dict[int, int] = {}
         self.losses = 0
         try:
@@ -124,23 +152,25 @@ class RemoteEvaluators:
         """Indices of all evaluators, in order."""
         return sorted(self._actors)
 
-    def set_global_state(self, state: GlobalState) -> None:
-        """Gives weights, progress and filters to all; they are put into the object store once."""
+    def set_global_state(self, state: GlobalState, indices: Sequence[int] | None = None) -> None:
+        """Gives weights, progress and filters to all, or to some; they are put into the object store once a version."""
         import ray
 
-        self._timesteps = state.timesteps
-        self._state_ref = ray.put((dict(state.weights), state.version, state.timesteps, dict(state.filters)))
-        for actor in self._actors.values():
-            actor.apply.remote(take_global_state, self._state_ref)
+        if indices is None or state.version != self._state_version or self._state_ref is None:
+            self._timesteps, self._state_version = state.timesteps, state.version
+            self._state_ref = ray.put((dict(state.weights), state.version, state.timesteps, dict(state.filters)))
+        for index, actor in self._actors.items():
+            if indices is None or index in indices:
+                actor.apply.remote(take_global_state, self._state_ref)
 
-    def request(self, index: int) -> None:
+    def request(self, index: int, method: str = SAMPLE) -> None:
         """Asks one evaluator for one more sample."""
-        batch_ref, info_ref = self._actors[index].sample_with_info.options(num_returns=2).remote()
-        self._in_flight[info_ref] = (index, batch_ref)
+        batch_ref, info_ref = getattr(self._actors[index], method).options(num_returns=2).remote()
+        self._in_flight[info_ref] = _Call(index, batch_ref, method)
 
     def pending(self, index: int) -> int:
         """Samples that this evaluator still owes."""
-        return sum(1 for owner, _ in self._in_flight.values() if owner == index)
+        return sum(1 for call in self._in_flight.values() if call.owner == index)
 
     def collect(self, requests: Sequence[int]) -> list[Sample]:
         """As many samples as requested, in the order of indices, whatever order they arrive in."""
@@ -167,14 +197,14 @@ class RemoteEvaluators:
             for info_ref in self._arrived(deadline_s):
                 if info_ref not in self._in_flight:
                     continue  # its evaluator was lost meanwhile
-                index, batch_ref = self._in_flight[info_ref]
+                index, batch_ref, method = self._in_flight[info_ref]
                 try:
                     info = ray.get(info_ref, timeout=CALL_DEADLINE_S)
                 except lost_errors() as error:
                     self._replace(index, error)
                 except ObjectLostError:
                     del self._in_flight[info_ref]
-                    self.request(index)
+                    self.request(index, method)
                 except RayTaskError as error:
                     raise unwrap(error) from error
                 else:
@@ -284,7 +314,7 @@ class RemoteEvaluators:
         self._losses_in_a_row[index] = self._losses_in_a_row.get(index, 0) + 1
         if self._losses_in_a_row[index] > CONSECUTIVE_LOSSES:
             raise died_again_and_again(index, error) from error
-        owed = [ref for ref, (owner, _) in self._in_flight.items() if owner == index]
+        owed = {ref: call for ref, call in self._in_flight.items() if call.owner == index}
         logger.warning("evaluator lost, replaced: index=%d owed=%d reason=%s", index + 1, len(owed), error)
         # Unavailable is not dead: what comes back to life must not sample beside its successor.
         ray.kill(self._actors[index])
@@ -292,9 +322,9 @@ class RemoteEvaluators:
         self._actors[index].apply.remote(begin_anew, self._timesteps + self.losses)
         if self._state_ref is not None:
             self._actors[index].apply.remote(take_global_state, self._state_ref)
-        for ref in owed:
+        for ref, call in owed.items():
             del self._in_flight[ref]
-            self.request(index)
+            self.request(index, call.method)
 
 
 Evaluators = LocalEvaluators | RemoteEvaluators

@@ -50,8 +50,7 @@ class Track:
         self.noise = self.policy.draw_noise(t, n) if explore else None
         self.observations = np.empty((t + 1, n, *self._shape), self._observation_dtype)
         self.raw = np.empty((t + 1, n, *self._shape), np.float32) if self.filter else None
-        distribution = self.policy.distribution
-        self.actions = np.empty((t, n, *distribution.action_shape), distribution.action_dtype)
+        self.actions = np.empty((t, n, *self.policy.action_shape), self.policy.action_dtype)
         self.rewards = np.empty((t, n), np.float32)
         self.paid: np.ndarray | None = None
         self.terminated = np.empty((t, n), bool)

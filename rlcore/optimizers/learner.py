@@ -11,8 +11,8 @@ cluster (`RemoteLearner`).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ from rlcore.compression import PackedBatch, unpack
 from rlcore.errors import NonFiniteError
 from rlcore.optimizers.batch_buffer import BatchBuffer
 from rlcore.policy.policy_graph import Stats
-from rlcore.policy.torch_policy_graph import Loaded, TorchPolicyGraph
-from rlcore.sample_batch import ADVANTAGES, OBSERVATIONS, VALID, VALUE_TARGETS, VALUES, MultiAgentBatch, SampleBatch
+from rlcore.policy.torch_policy_graph import TIME_MAJOR, Loaded, TorchPolicyGraph
+from rlcore.sample_batch import OBSERVATIONS, MultiAgentBatch
 
 
 @dataclass
@@ -36,12 +36,15 @@ class LearnerReport:
         timesteps: agent steps trained on.
         load_time_s: seconds to join the batch and move it to the devices.
         sgd_time_s: seconds of SGD passes.
+        priorities: policy id -> float32 [B], of the rows of a batch that was trained on as a whole, for prioritised
+            replay.
     """
 
     stats: dict[str, Stats]
     timesteps: int
     load_time_s: float
     sgd_time_s: float
+    priorities: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass
@@ -90,9 +93,7 @@ class Learner:
                 continue
             batch = self._buffers[policy_id].fill(parts)
             self._timesteps += batch.count
-            self._batch_stats[policy_id] = {"explained_variance": explained_variance(batch)}
-            if policy.config.normalize_advantages:
-                batch = batch.with_columns(**{ADVANTAGES: normalized_advantages(batch)})
+            batch, self._batch_stats[policy_id] = policy.prepare(batch)
             # A batch smaller than the number of devices leaves the last ones without work.
             towers = self._towers[policy_id][: batch.size]
             shares = batch.split(len(towers))
@@ -117,7 +118,8 @@ class Learner:
         self.version += 1
         for policy in self.policies.values():
             policy.version = self.version
-        return LearnerReport(stats, self._timesteps, self._load_time_s, time.perf_counter() - started)
+        elapsed_s = time.perf_counter() - started
+        return LearnerReport(stats, self._timesteps, self._load_time_s, elapsed_s, self._priorities())
 
     def update(
         self, batches: Sequence[MultiAgentBatch | PackedBatch], *, num_epochs: int, minibatch_size: int
@@ -136,14 +138,13 @@ class Learner:
         epochs = 0
         for _ in range(num_epochs):
             epoch_total: Any = 0.0
-            orders = [np.array_split(self._rng.permutation(t.size), minibatches) for t in towers]
-            for indices in zip(*orders, strict=True):
+            for indices in self._orders(towers, minibatches):
                 epoch_total = epoch_total + self._average_gradient(towers, indices)
                 norms = norms + policy.apply_own_gradient()
                 self._publish(self._towers[policy_id])
             total = total + epoch_total
             epochs += 1
-            if self._stops_early(policy, epoch_total / minibatches):
+            if policy.stops_early(epoch_total / minibatches):
                 break
         count = epochs * minibatches
         stats = policy.named_stats(total / count)
@@ -155,8 +156,23 @@ class Learner:
         self._check_finite(policy_id, stats_and_weights)
         return stats
 
+    def _orders(self, towers: list[_Tower], minibatches: int) -> Iterator[tuple[Any, ...]]:
+        """For each minibatch the entries of every tower's share; a batch that is one minibatch stays in its order."""
+        if minibatches == 1:
+            yield (slice(None),) * len(towers)
+            return
+        yield from zip(*(np.array_split(self._rng.permutation(t.size), minibatches) for t in towers), strict=True)
+
+    def _priorities(self) -> dict[str, np.ndarray]:
+        found = {}
+        for policy_id, towers in self._loaded.items():
+            parts = [tower.policy.priorities for tower in towers if tower.policy.priorities is not None]
+            if len(parts) == len(towers):
+                found[policy_id] = np.concatenate(parts)
+        return found
+
     @staticmethod
-    def _average_gradient(towers: list[_Tower], indices: tuple[np.ndarray, ...]) -> np.ndarray | Tensor:
+    def _average_gradient(towers: list[_Tower], indices: tuple[Any, ...]) -> np.ndarray | Tensor:
         """The mean of the towers' gradients, in the first tower; the mean of their statistics."""
         stats = [t.policy.minibatch_gradient(t.loaded, i) for t, i in zip(towers, indices, strict=True)]
         if len(towers) == 1:
@@ -175,13 +191,7 @@ class Learner:
 
     @staticmethod
     def _timesteps_per_entry(tower: _Tower) -> int:
-        return len(tower.loaded[OBSERVATIONS]) if tower.loaded["__time_major__"] else 1
-
-    @staticmethod
-    def _stops_early(policy: TorchPolicyGraph, stats: np.ndarray | Tensor) -> bool:
-        if not policy.config.kl_target:
-            return False
-        return policy.exceeds_kl_target(policy.named_stats(stats)["kl"])
+        return len(tower.loaded[OBSERVATIONS]) if tower.loaded[TIME_MAJOR] else 1
 
     def _check_finite(self, policy_id: str, stats: Stats) -> None:
         wrong = [name for name, value in stats.items() if not np.isfinite(value)]
@@ -220,20 +230,3 @@ class Learner:
         for policy_id, policy in self.policies.items():
             policy.set_state(state["policies"][policy_id])
             self._publish(self._towers[policy_id])
-
-
-def explained_variance(batch: SampleBatch) -> float:
-    """1 - Var[target - value] / Var[target]: 1 is a perfect critic, 0 or less one that is no better than a constant."""
-    targets, values = batch[VALUE_TARGETS], batch[VALUES]
-    if batch.time_major:
-        targets, values = targets[batch[VALID]], values[batch[VALID]]
-    variance = float(targets.var())
-    return 0.0 if variance < 1e-12 else 1.0 - float((targets - values).var()) / variance
-
-
-def normalized_advantages(batch: SampleBatch) -> np.ndarray:
-    """Advantages of the whole batch shifted to mean 0 and scaled to deviation 1 (floor 1e-4); padding stays out."""
-    advantages = batch[ADVANTAGES]
-    real = advantages[batch[VALID]] if batch.time_major else advantages
-    scale = max(float(real.std()), 1e-4)
-    return (advantages - real.mean()) / np.float32(scale)

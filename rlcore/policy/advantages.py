@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlcore.sample_batch import ADVANTAGES, VALID, VALUE_TARGETS, VALUES, SampleBatch
+
 
 def generalized_advantages(
     rewards: np.ndarray,
@@ -40,3 +42,20 @@ def generalized_advantages(
         carry = np.multiply(decay[t], carry, out=advantages[t])
         carry += deltas[t]
     return advantages
+
+
+def explained_variance(batch: SampleBatch) -> float:
+    """1 - Var[target - value] / Var[target]: 1 is a perfect critic, 0 or less one that is no better than a constant."""
+    targets, values = batch[VALUE_TARGETS], batch[VALUES]
+    if batch.time_major:
+        targets, values = targets[batch[VALID]], values[batch[VALID]]
+    variance = float(targets.var())
+    return 0.0 if variance < 1e-12 else 1.0 - float((targets - values).var()) / variance
+
+
+def normalized_advantages(batch: SampleBatch) -> np.ndarray:
+    """Advantages of the whole batch shifted to mean 0 and scaled to deviation 1 (floor 1e-4); padding stays out."""
+    advantages = batch[ADVANTAGES]
+    real = advantages[batch[VALID]] if batch.time_major else advantages
+    scale = max(float(real.std()), 1e-4)
+    return (advantages - real.mean()) / np.float32(scale)

@@ -36,11 +36,15 @@ class PolicyGraph(ABC):
     Attributes:
         observation_space: Box of one flattened observation.
         action_space: space of one action.
+        action_shape: of one action, as `act` gives it.
+        action_dtype: of actions.
         version: counts weight updates; stamped on every batch that these weights sample.
     """
 
     observation_space: gym.spaces.Box
     action_space: gym.Space[Any]
+    action_shape: tuple[int, ...]
+    action_dtype: np.dtype[Any]
     version: int = 0
 
     @abstractmethod
@@ -99,6 +103,10 @@ class PolicyGraph(ABC):
 
     def on_global_timesteps(self, timesteps: int) -> None:  # noqa: B027 - a policy without schedules needs none
         """Utility u*: told how far training is, for schedules."""
+
+    def prepare(self, batch: SampleBatch) -> tuple[SampleBatch, Stats]:
+        """Utility u*: last touches to a whole train batch before any pass over it, and statistics of it."""
+        return batch, {}
 
     def after_update(self, stats: Stats) -> None:  # noqa: B027 - a policy without adaptive coefficients needs none
         """Utility u*: told the mean statistics of a finished update, for adaptive coefficients."""

@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from rlcore.policy.advantages import generalized_advantages
-from rlcore.policy.distributions import MASKED_LOGIT
-from rlcore.policy.models import SharedTrunk
+from rlcore.policy.actor_critic import ActorCriticPolicyGraph
+from rlcore.policy.advantages import explained_variance, generalized_advantages, normalized_advantages
 from rlcore.policy.policy_graph import Stats
 from rlcore.policy.ppo_loss import STAT_NAMES, PPOCoefficients, closed_form_gradient, has_closed_form, ppo_loss
 from rlcore.policy.schedules import Schedule
 from rlcore.policy.sequences import flatten_rows, flatten_sequences
-from rlcore.policy.torch_policy_graph import Loaded, TorchPolicyGraph
+from rlcore.policy.torch_policy_graph import TIME_MAJOR, Loaded
 from rlcore.sample_batch import (
     ACTION_MASK,
     ACTIONS,
@@ -24,8 +22,6 @@ from rlcore.sample_batch import (
     BEHAVIOUR_LOGP,
     DIST_INPUTS,
     OBSERVATIONS,
-    STARTS,
-    STATE_PREFIX,
     VALID,
     VALUE_TARGETS,
     VALUES,
@@ -34,7 +30,7 @@ from rlcore.sample_batch import (
 )
 
 
-class PPOPolicyGraph(TorchPolicyGraph):
+class PPOPolicyGraph(ActorCriticPolicyGraph):
     """Clipped surrogate, value and entropy losses; advantages by GAE, computed where the samples are."""
 
     stat_names = STAT_NAMES
@@ -54,7 +50,7 @@ class PPOPolicyGraph(TorchPolicyGraph):
 
     def postprocess(self, fragment: Fragment, others: Mapping[str, Fragment] | None = None) -> SampleBatch:
         config = self.config
-        values = self._fragment_values(fragment)
+        values = self.fragment_values(fragment)
         advantages = generalized_advantages(
             fragment.rewards * np.float32(config.reward_scale),
             values,
@@ -80,47 +76,27 @@ class PPOPolicyGraph(TorchPolicyGraph):
             return flatten_sequences(columns, fragment)
         return flatten_rows(columns, fragment)
 
-    def _fragment_values(self, fragment: Fragment) -> np.ndarray:
-        """Values float32 [T + 1, N]: from `act` where it gave them, else of the whole fragment at once."""
-        length, slots = fragment.length, fragment.slots
-        if VALUES in fragment.extras:
-            last = self.values(fragment.observations[-1], fragment.last_state)
-            return np.concatenate([fragment.extras[VALUES], last[None]])
-        rows = fragment.observations.reshape((length + 1) * slots, *fragment.observations.shape[2:])
-        return self.values(rows, []).reshape(length + 1, slots)
+    def prepare(self, batch: SampleBatch) -> tuple[SampleBatch, Stats]:
+        stats = {"explained_variance": explained_variance(batch)}
+        if self.config.normalize_advantages:
+            batch = batch.with_columns(**{ADVANTAGES: normalized_advantages(batch)})
+        return batch, stats
 
     @property
     def gradients_in_numpy(self) -> bool:
         return self.fast is not None and has_closed_form(self.distribution)
 
     def minibatch_gradient(self, loaded: Loaded, indices: Any) -> np.ndarray | Tensor:
-        time_major = loaded["__time_major__"]
-        if self.device.type != "cpu" and isinstance(indices, np.ndarray):
-            indices = torch.from_numpy(indices).to(self.device, non_blocking=True)
-        batch = {
-            name: column[:, indices] if time_major and not name.startswith(STATE_PREFIX) else column[indices]
-            for name, column in loaded.items()
-            if name != "__time_major__"
-        }
+        batch = self.minibatch(loaded, indices)
         if self.gradients_in_numpy:
             assert self.fast is not None
             return closed_form_gradient(self.fast, self.distribution, batch, self.coefficients)
         self.flat.gradient.zero_()
-        inputs, values = self._forward(batch)
-        if ACTION_MASK in batch:
-            inputs = torch.where(batch[ACTION_MASK], inputs, MASKED_LOGIT)
-        weights = batch[VALID].float() if time_major else None
+        inputs, values = self.forward(batch)
+        weights = batch[VALID].float() if loaded[TIME_MAJOR] else None
         loss, stats = ppo_loss(self.distribution, inputs, values, batch, self.coefficients, weights)
         loss.backward()
         return stats
-
-    def _forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        if self.recurrent:
-            assert isinstance(self.model, SharedTrunk)
-            state = [batch[f"{STATE_PREFIX}_{i}"] for i in range(2)]
-            return self.model.unroll(batch[OBSERVATIONS], state, batch[STARTS])
-        inputs, values = self.model(batch[OBSERVATIONS])
-        return inputs, values
 
     def on_global_timesteps(self, timesteps: int) -> None:
         super().on_global_timesteps(timesteps)
@@ -137,10 +113,12 @@ class PPOPolicyGraph(TorchPolicyGraph):
         elif stats["kl"] < 0.5 * target:
             self.coefficients.kl_coefficient *= 0.5
 
-    def exceeds_kl_target(self, kl: float) -> bool:
-        """Whether further epochs on this batch should be left out: KL > 1.5 `klTarget` without a KL penalty."""
+    def stops_early(self, stats: np.ndarray | Tensor) -> bool:
+        """Whether the mean KL is beyond 1.5 `klTarget`, where there is no KL penalty."""
         config = self.config
-        return bool(config.kl_target and not config.kl_coefficient and kl > 1.5 * config.kl_target)
+        if not config.kl_target or config.kl_coefficient:
+            return False
+        return self.named_stats(stats)["kl"] > 1.5 * float(config.kl_target)
 
     def get_state(self) -> dict[str, Any]:
         return {**super().get_state(), "kl_coefficient": self.coefficients.kl_coefficient}

@@ -1,7 +1,7 @@
-"""What every policy graph on a torch actor-critic shares: acting, weights, the optimizer, state.
+"""What every policy graph on a torch network shares: parameters, the optimizer, batches on a device, state.
 
-The parameters are one flat vector (`FlatParameters`). On the CPU a plain MLP acts through `FastMLP`, everything else
-through torch; either way a sample is computed from the distribution's inputs by the same numpy code.
+The parameters are one flat vector (`FlatParameters`). A subclass says which network there is, how it acts, and what
+the gradient of a minibatch is.
 """
 
 from __future__ import annotations
@@ -13,29 +13,25 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlcore.policy.adam import FlatAdam
-from rlcore.policy.distributions import MASKED_LOGIT, distribution_for
-from rlcore.policy.fast_mlp import SUPPORTED_ACTIVATIONS, FastMLP
 from rlcore.policy.flat_parameters import FlatParameters
-from rlcore.policy.models import SeparateMLP, SharedTrunk, build_model
 from rlcore.policy.policy_graph import PolicyGraph, State, Stats
 from rlcore.policy.schedules import Schedule
-from rlcore.sample_batch import SampleBatch
+from rlcore.sample_batch import STATE_PREFIX, SampleBatch
 
 if TYPE_CHECKING:
     from rlcore.api import ModelSpec
 
 Loaded = dict[str, Any]
-"""A batch where gradients are computed: columns as numpy arrays (FastMLP) or as tensors on the policy's device."""
+"""A batch where gradients are computed: columns as numpy arrays or as tensors on the policy's device."""
 
-# Timesteps that one inference call takes at most: bounds the memory of the activations of convolutional networks.
-INFERENCE_ROWS = 4096
+TIME_MAJOR = "__time_major__"
 
 
 class TorchPolicyGraph(PolicyGraph):
-    """A policy on an `ActorCritic` network.
+    """A policy on a torch network.
 
     Args:
         observation_space: Box of one flattened observation.
@@ -44,10 +40,16 @@ class TorchPolicyGraph(PolicyGraph):
         model: the network's specification.
         seed: of the parameters and of the action noise.
         noise_seed: of the action noise alone, so that evaluators with equal parameters act differently.
+        worker_index: of the evaluator that acts, 0 elsewhere; exploration may differ by it.
         device: where the network lives.
+
+    Attributes:
+        stat_names: of what `minibatch_gradient` returns.
+        priorities: float32 [B] of the last minibatch's rows, in their order, for prioritised replay; else None.
     """
 
     stat_names: tuple[str, ...] = ()
+    priorities: np.ndarray | None = None
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class TorchPolicyGraph(PolicyGraph):
         *,
         seed: int,
         noise_seed: int | None = None,
+        worker_index: int = 0,
         device: str = "cpu",
     ) -> None:
         self.observation_space = observation_space
@@ -65,79 +68,33 @@ class TorchPolicyGraph(PolicyGraph):
         self.config = config
         self.model_spec = model
         self.seed = seed
+        self.worker_index = worker_index
         self.version = 0
         self.timesteps = 0
         self.device = torch.device(device)
-        self.distribution = distribution_for(action_space)
         # In evaluation mode for good: what acts must be what learns, and a custom model's dropout would draw from a
         # generator that no checkpoint holds.
-        self.model = build_model(observation_space, self.distribution, model, seed=seed).eval()
+        self.model = self.build_network().eval()
         self.flat = FlatParameters(self.model, self.device)
         self.adam = FlatAdam(
             self.flat.vector, self.flat.gradient, learning_rate=config.learning_rate, epsilon=config.adam_epsilon
         )
         self.learning_rate = Schedule(config.learning_rate, config.learning_rate_schedule)
         self.rng = np.random.default_rng([seed if noise_seed is None else noise_seed, 1])
-        self.fast = self._fast_mlp()
+
+    @abstractmethod
+    def build_network(self) -> nn.Module:
+        """A new network, the same for the same seed; all parameters of this policy are its parameters."""
 
     # acting --------------------
 
     @property
     def recurrent(self) -> bool:
         """Whether `act` carries a state."""
-        return self.model.state_size > 0
+        return False
 
     def initial_state(self, slots: int) -> State:
-        width = self.model.state_size
-        return [np.zeros((slots, width), np.float32) for _ in range(2)] if width else []
-
-    def draw_noise(self, length: int, slots: int) -> np.ndarray:
-        return self.distribution.draw_noise(self.rng, length, slots)
-
-    def act(
-        self,
-        observations: np.ndarray,
-        state: State,
-        *,
-        noise: np.ndarray | None,
-        action_mask: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, State, dict[str, np.ndarray]]:
-        extras: dict[str, np.ndarray] = {}
-        if self.fast is not None:
-            inputs = self.fast.policy_inputs(observations.reshape(len(observations), -1))
-        else:
-            inputs, extras["values"], state = self._torch_act(observations, state)
-        if action_mask is not None:
-            inputs = np.where(action_mask, inputs, np.float32(MASKED_LOGIT))
-        extras["dist_inputs"] = inputs
-        actions = self.distribution.mode(inputs) if noise is None else self.distribution.sample(inputs, noise)
-        return actions, state, extras
-
-    def _torch_act(self, observations: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray, State]:
-        with torch.inference_mode():
-            tensor = torch.as_tensor(observations, device=self.device)
-            if isinstance(self.model, SharedTrunk) and state:
-                tensors = [torch.as_tensor(part, device=self.device) for part in state]
-                inputs, values, tensors = self.model.step(tensor, tensors)
-                state = [part.cpu().numpy() for part in tensors]
-            else:
-                inputs, values = self.model(tensor)
-            return inputs.cpu().numpy(), values.cpu().numpy(), state
-
-    def values(self, observations: np.ndarray, state: State) -> np.ndarray:
-        """State values float32 [B] of observations [B, *obs] (recurrent: from `state`, without advancing it)."""
-        if self.fast is not None:
-            return self.fast.values(observations.reshape(len(observations), -1))
-        if state:
-            return self._torch_act(observations, state)[1]
-        with torch.inference_mode():
-            parts = torch.as_tensor(observations).split(INFERENCE_ROWS)
-            return torch.cat([self.model.values(part.to(self.device)) for part in parts]).cpu().numpy()
-
-    def logp(self, dist_inputs: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """Log-probabilities float32 [...] of actions under distribution inputs [..., A]."""
-        with torch.inference_mode():
-            return self.distribution.logp(torch.from_numpy(dist_inputs), torch.from_numpy(actions)).numpy()
+        return []
 
     # learning --------------------
 
@@ -147,7 +104,7 @@ class TorchPolicyGraph(PolicyGraph):
 
     def load(self, batch: SampleBatch) -> Loaded:
         """Moves a batch to where gradients are computed; on a GPU through pinned memory, without waiting."""
-        columns: Loaded = {"__time_major__": batch.time_major}
+        columns: Loaded = {TIME_MAJOR: batch.time_major}
         for name, column in batch.items():
             if self.gradients_in_numpy:
                 columns[name] = column
@@ -158,17 +115,29 @@ class TorchPolicyGraph(PolicyGraph):
             columns[name] = tensor
         return columns
 
+    def minibatch(self, loaded: Loaded, indices: Any) -> dict[str, Any]:
+        """The entries `indices` (rows, or sequences) of a loaded batch."""
+        time_major = loaded[TIME_MAJOR]
+        if self.device.type != "cpu" and isinstance(indices, np.ndarray):
+            indices = torch.from_numpy(indices).to(self.device, non_blocking=True)
+        return {
+            name: column[:, indices] if time_major and not name.startswith(STATE_PREFIX) else column[indices]
+            for name, column in loaded.items()
+            if name != TIME_MAJOR
+        }
+
     @property
     def gradients_in_numpy(self) -> bool:
         """Whether `minibatch_gradient` works on numpy arrays."""
         return False
 
     def gradients(self, batch: SampleBatch) -> tuple[np.ndarray, Stats]:
-        stats = self.minibatch_gradient(self.load(batch), slice(None))
-        return self.flat.gradient.cpu().numpy().copy(), self.named_stats(stats)
+        prepared, batch_stats = self.prepare(batch)
+        stats = self.minibatch_gradient(self.load(prepared), slice(None))
+        return self.flat.gradient.cpu().numpy().copy(), {**self.named_stats(stats), **batch_stats}
 
     def apply_gradients(self, gradient: np.ndarray) -> None:
-        self.flat.gradient.copy_(torch.from_numpy(gradient))
+        self.flat.gradient.copy_(torch.from_numpy(np.array(gradient)))
         self.apply_own_gradient()
 
     def apply_own_gradient(self) -> float | Tensor:
@@ -184,22 +153,21 @@ class TorchPolicyGraph(PolicyGraph):
         values = stats.detach().cpu().numpy() if isinstance(stats, Tensor) else stats
         return {name: float(value) for name, value in zip(self.stat_names, values, strict=True)}
 
+    def stops_early(self, stats: np.ndarray | Tensor) -> bool:
+        """Whether further epochs on this batch should be left out, from the last epoch's statistics."""
+        return False
+
     def on_global_timesteps(self, timesteps: int) -> None:
         self.timesteps = timesteps
         self.adam.learning_rate = self.learning_rate(timesteps)
-
-    def exceeds_kl_target(self, kl: float) -> bool:
-        """Whether further epochs on this batch should be left out; algorithms without such a rule never do."""
-        return False
 
     def replicate(self, device: str) -> TorchPolicyGraph:
         """A tower: the same policy with parameters of its own on another device."""
         twin = copy.copy(self)
         twin.device = torch.device(device)
-        twin.model = build_model(self.observation_space, self.distribution, self.model_spec, seed=self.seed).eval()
+        twin.model = twin.build_network().eval()
         twin.flat = FlatParameters(twin.model, twin.device)
         twin.flat.vector.copy_(self.flat.vector)
-        twin.fast = twin._fast_mlp()
         return twin
 
     # weights and state --------------------
@@ -232,9 +200,3 @@ class TorchPolicyGraph(PolicyGraph):
         self.rng.bit_generator.state = state["rng"]
         self.adam.set_state(state["adam"])
         self.on_global_timesteps(state["timesteps"])
-
-    def _fast_mlp(self) -> FastMLP | None:
-        fits = isinstance(self.model, SeparateMLP) and self.model_spec.activation in SUPPORTED_ACTIVATIONS
-        if fits and self.device.type == "cpu":
-            return FastMLP(self.model, self.flat, self.model_spec.activation)  # type: ignore[arg-type]
-        return None

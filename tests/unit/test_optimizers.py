@@ -12,8 +12,9 @@ from rlcore.errors import EnvironmentFailure, NonFiniteError, UserError
 from rlcore.evaluation.evaluator_set import RemoteEvaluators
 from rlcore.evaluation.policy_evaluator import PolicyEvaluator
 from rlcore.optimizers import LocalMultiGPUOptimizer, OptimizerConfig, SyncSamplesOptimizer
-from rlcore.optimizers.learner import Learner, normalized_advantages
+from rlcore.optimizers.learner import Learner
 from rlcore.optimizers.remote_learner import RemoteLearner
+from rlcore.policy.advantages import normalized_advantages
 from rlcore.sample_batch import DEFAULT_POLICY, SampleBatch
 from tests.jobs import make_evaluator_config, make_job, policy_version, pools, slow_second
 

@@ -109,7 +109,7 @@ def test_recurrent_policies_unroll_to_what_they_acted_with():
     assert batch.count == int(fragment.valid.sum())
     tensors = {name: torch.from_numpy(column) for name, column in batch.items()}
     with torch.no_grad():
-        inputs, values = policy._forward(tensors)
+        inputs, values = policy.forward(tensors)
         logp = policy.distribution.logp(inputs, tensors["actions"]).numpy()
     valid = batch["valid"]
     np.testing.assert_allclose(logp[valid], batch["behaviour_logp"][valid], atol=1e-5)
