@@ -133,6 +133,45 @@ class FailingEnv(CountingEnv):
         return super().step(action)
 
 
+class PaidActionEnv(CountingEnv):
+    """Pays 1 for action 1, 0 for action 0; six steps."""
+
+    def __init__(self) -> None:
+        super().__init__(length=6)
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, float(action), terminated, truncated, info
+
+
+class ImageEnv(CountingEnv):
+    """Shows a small image of noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = gym.spaces.Box(0, 255, (3, 10, 10), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        _, info = super().reset(seed=seed)
+        return self.observation_space.sample(), info
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        _, reward, terminated, truncated, info = super().step(action)
+        return self.observation_space.sample(), reward, terminated, truncated, info
+
+
+class FailsOnceEnv(CountingEnv):
+    """Raises in the middle of the first episode of the process, once."""
+
+    failed = False
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if self.t == 2 and not FailsOnceEnv.failed:
+            FailsOnceEnv.failed = True
+            raise RuntimeError("the simulator crashed")
+        return super().step(action)
+
+
 class FailsWhenEvaluated(CountingEnv):
     """Raises in evaluation only."""
 
@@ -224,6 +263,26 @@ def slow_second(evaluator: Any, index: int) -> None:
         evaluator.sample = lambda: (time.sleep(1.0), sample())[1]
 
 
+def process_id(evaluator: Any) -> int:
+    """Of the process that an evaluator lives in."""
+    return os.getpid()
+
+
+def inner_evaluators(evaluator: Any) -> list[int]:
+    """Process ids of the evaluators that a PPO-ES evaluator launched."""
+    return [pid for run in evaluator.worker._runs.values() for pid in run.evaluators.foreach(process_id)]
+
+
+def leave_the_process(evaluator: Any) -> None:
+    """Ends an evaluator as running out of memory would."""
+    os._exit(1)
+
+
 def policy_version(evaluator: Any) -> int:
     """Version of the weights that an evaluator acts with."""
     return int(evaluator.policies[DEFAULT_POLICY].version)
+
+
+def weights_of(evaluator: Any) -> np.ndarray:
+    """The default policy's parameters as an evaluator has them."""
+    return np.asarray(evaluator.policies[DEFAULT_POLICY].get_weights())

@@ -80,6 +80,32 @@ def wait_for_iterations(directory: Path, count: int, process: subprocess.Popen) 
     wait_for(lambda: len(metrics(directory)) >= count, process)
 
 
+def wait_until(condition: Callable[[], object], what: str, deadline_s: float = 60) -> None:
+    """Waits for something that no process of the test's own does; `what` says what was waited for."""
+    end_s = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end_s, f"not within {deadline_s:.0f} s: {what}"
+        time.sleep(0.1)
+
+
+def descendants(pid: int) -> list[int]:
+    """Process ids of children, their children, and so on."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout
+    parents = dict(map(int, line.split()) for line in listed.splitlines()[1:])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return sorted(found - {pid})
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there, and is more than a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def metrics(directory: Path) -> list[dict]:
     path = directory / "metrics.jsonl"
     return (

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rlcore.api import RLJobSpec
+from rlcore.evaluation.world import Spaces
 from rlcore.optimizers import OptimizerConfig
 from rlcore.policy.torch_policy_graph import TorchPolicyGraph
 
@@ -17,7 +19,9 @@ class Algorithm:
     Attributes:
         graph: its policy graph.
         optimizer_config: (hyper-parameters, timesteps of one sample) -> what its optimizer needs to know.
+        check: (manifest, spaces of each policy) raises a UserError for what cannot be run, before anything is started.
     """
 
     graph: type[TorchPolicyGraph]
     optimizer_config: Callable[[Any, int], OptimizerConfig]
+    check: Callable[[RLJobSpec, dict[str, Spaces]], None] = lambda spec, spaces: None

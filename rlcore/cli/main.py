@@ -28,6 +28,7 @@ SUBCOMMANDS = {
     "validate": Subcommand("rlcore.cli.validate:validate", "Check manifests and say all that is wrong with them."),
     "eval": Subcommand("rlcore.cli.eval:evaluate", "Let a checkpoint's policy act, and report its reward."),
     "plot": Subcommand("rlcore.cli.plot:plot", "Draw the learning curve of a run."),
+    "record": Subcommand("rlcore.cli.record:record", "Record what a checkpoint's policy does, to learn from."),
     "submit": Subcommand("rlcore.cli.submit:submit", "Train a manifest in a Kubernetes cluster."),
     "status": Subcommand("rlcore.cli.status:status", "Show how the jobs in a cluster are doing."),
     "logs": Subcommand("rlcore.cli.logs:logs", "Print the log of a job in a cluster."),

@@ -10,6 +10,7 @@ import gymnasium as gym
 
 from rlcore.algorithms import ALGORITHMS
 from rlcore.api import RLJobSpec
+from rlcore.api.algorithms.offline import OfflineConfig
 from rlcore.driver.plan import Plan
 from rlcore.env.normalize import MeanStdFilter
 from rlcore.errors import UnsupportedError
@@ -17,6 +18,7 @@ from rlcore.evaluation.config import EvaluatorConfig, PolicySpec
 from rlcore.evaluation.evaluator_set import Evaluators, LocalEvaluators, RemoteEvaluators
 from rlcore.evaluation.policy_evaluator import PolicyEvaluator, evaluator_for
 from rlcore.evaluation.world import Spaces, make_world
+from rlcore.offline.dataset import require_fitting_input
 from rlcore.optimizers import OPTIMIZERS, PolicyOptimizer
 from rlcore.optimizers.learner import Learner
 from rlcore.optimizers.remote_learner import RemoteLearner
@@ -79,21 +81,31 @@ def build(
     config = evaluator_config(spec, plan, seed)
     spaces = probe_spaces(config)
     refuse_filtered_images(config, spaces)
+    for policy_id, (_, action_space) in spaces.items():
+        config.policies[policy_id].graph.require_action_space(action_space, spec.algorithm)
+    ALGORITHMS[spec.algorithm].check(spec, spaces)
+    strategy = OPTIMIZERS[spec.resolved_optimizer]
+    if isinstance(spec.config, OfflineConfig):
+        (policy_spaces,) = spaces.values()
+        require_fitting_input(spec.config.input, policy_spaces, spec.environment.id)
     with ExitStack() as stack:
         learner = _learner(config, plan, spaces)
         if isinstance(learner, RemoteLearner):
             stack.callback(learner.stop)
         if start_evaluators is not None:
             evaluators = start_evaluators(replace(config, torch_threads=1))
-        else:
+        elif strategy.plays:
             evaluators = _evaluators(config, plan, use_ray=use_ray)
+        else:
+            evaluators = LocalEvaluators([])
+        stack.callback(evaluators.stop)
+        optimizer = strategy(
+            learner,
+            evaluators,
+            ALGORITHMS[spec.algorithm].optimizer_config(spec.config, plan.fragment_size),
+            _filters(config, spaces),
+        )
         stack.pop_all()
-    optimizer = OPTIMIZERS[spec.resolved_optimizer](
-        learner,
-        evaluators,
-        ALGORITHMS[spec.algorithm].optimizer_config(spec.config, plan.fragment_size),
-        _filters(config, spaces),
-    )
     return Parts(optimizer, config, spaces)
 
 

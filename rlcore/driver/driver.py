@@ -17,7 +17,7 @@ from rlcore.driver.evaluation import EvaluationResult, EvaluationRunner
 from rlcore.driver.interrupt import Interrupt
 from rlcore.driver.stop import stop_reason
 from rlcore.errors import CheckpointError, NoEvaluatorsError
-from rlcore.evaluation.episodes import EpisodeWindow
+from rlcore.evaluation.episodes import Episode, EpisodeWindow
 from rlcore.evaluation.evaluator_set import GlobalState
 from rlcore.evaluation.policy_evaluator import PolicyEvaluator, unfinished_timesteps
 from rlcore.metrics.result import IterationResult
@@ -182,16 +182,24 @@ class Driver:
         # Without Ray the evaluation took training's time: it counts, so that the shares and the wall clock are true.
         self.counters.elapsed_s += seconds + self._evaluate_time_s
         if self._evaluation is not None:
-            self.last_evaluation = self._evaluation.poll() or self.last_evaluation
+            self._take_evaluation(self._evaluation.poll())
         self.last_result = self._result(progress, seconds)
         self._checkpoint_time_s = self._evaluate_time_s = 0.0
         self._on_result(self.last_result)
+
+    def _take_evaluation(self, evaluation: EvaluationResult | None) -> None:
+        if evaluation is None:
+            return
+        self.last_evaluation = evaluation
+        if not self._optimizer.plays:  # what learns from records has no other episodes of its own
+            pairs = zip(evaluation.episode_returns, evaluation.episode_lengths, strict=True)
+            self.counters.episodes.replace([Episode(total, length) for total, length in pairs])
 
     def _result(self, progress: Progress, seconds: float) -> IterationResult:
         window = self.counters.episodes
         returns = window.returns
         times = progress.times_s
-        learn_s = sum(times.get(stage, 0.0) for stage in ("load", "sgd", "broadcast"))
+        learn_s = sum(times.get(stage, 0.0) for stage in ("load", "sgd", "apply", "broadcast"))
         return IterationResult(
             iteration=self.counters.iteration,
             timesteps=self._optimizer.timesteps_sampled,
@@ -202,7 +210,8 @@ class Driver:
             episode_reward_max=float(returns.max()) if len(returns) else None,
             episode_length_mean=window.mean_length,
             timesteps_per_s=progress.timesteps_sampled / max(seconds, 1e-9),
-            sample_time_s=times.get("sample", 0.0),
+            # Gradients that evaluators compute are their work too: more evaluators make more of both.
+            sample_time_s=times.get("sample", 0.0) + times.get("grad", 0.0),
             learn_time_s=learn_s,
             wait_time_s=times.get("wait", 0.0),
             checkpoint_time_s=self._checkpoint_time_s,

@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from rlcore.api import RLJobSpec
 from rlcore.errors import UnsupportedError, UserError
 
+ONE_POLICY = ("ES", "ARS", "PPOES", "BC", "MARWIL")
+"""Algorithms that train a single policy."""
+
+WAITS_FOR_NOBODY = ("AsyncGradients", "AsyncSamples", "AsyncReplay", "ShardedParameterServer")
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -67,7 +72,8 @@ def make_plan(spec: RLJobSpec, machine: Machine, *, strict: bool = False) -> Pla
     evaluators = _evaluators(spec, machine, notes)
     devices = _devices(spec, machine, notes)
     if spec.config.straggler_mitigation and spec.resolved_optimizer != "LocalMultiGPU":
-        notes.append(f"stragglerMitigation has no effect: {spec.resolved_optimizer} always waits for all evaluators")
+        waits = "never waits" if spec.resolved_optimizer in WAITS_FOR_NOBODY else "always waits for all evaluators"
+        notes.append(f"stragglerMitigation has no effect: {spec.resolved_optimizer} {waits}")
     if strict and notes:
         raise UserError("; ".join(notes), hint="leave --strict out to run all the same")
     return Plan(
@@ -109,10 +115,15 @@ def _devices(spec: RLJobSpec, machine: Machine, notes: list[str]) -> tuple[str, 
 
 
 def _refuse_unsupported(spec: RLJobSpec) -> None:
+    if spec.multi_agent is not None and spec.algorithm in ONE_POLICY:
+        raise UnsupportedError(
+            f"spec.multiAgent: {spec.algorithm} trains one policy",
+            hint="remove spec.multiAgent, or use PPO",
+        )
     if spec.population is not None:
         raise UnsupportedError(
-            "spec.population: population based training is not available in this version",
-            hint="remove spec.population to train a single trial",
+            "spec.population: a population trains on one machine, by `rlcore run`, and not yet in a cluster",
+            hint="remove spec.population to train a single trial in the cluster",
         )
     if spec.learner.replicas > 1:
         raise UnsupportedError(

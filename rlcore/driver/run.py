@@ -15,6 +15,7 @@ from rlcore.driver.finished import is_complete, open_store
 from rlcore.driver.interrupt import Interrupt, Interrupted, catch_interrupts
 from rlcore.driver.outputs import Display, Outputs
 from rlcore.driver.plan import Plan, make_plan
+from rlcore.driver.population import Population
 from rlcore.driver.ray_session import cluster_machine, ray_session, this_machine
 from rlcore.driver.run_directory import RunDirectory, move_aside, run_directory
 from rlcore.driver.session import Place, RunReport, Session, describe
@@ -71,6 +72,8 @@ def run_job(job: RLJob, options: RunOptions, display: Display) -> RunReport:
         if completion is not None and is_complete(job.spec.stop, completion):
             return RunReport(directory, None, completion, 0, None)
         outputs = _outputs(job, options, display, directory, stack)
+        if job.spec.population is not None:
+            return Population(job, outputs, directory, store, interrupt, in_process=options.in_process).train()
         return Session(job, ThisMachine(job, options), outputs, directory, store, interrupt).train()
 
 

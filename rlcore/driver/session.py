@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.api import RLJob
+from rlcore.api.algorithms.offline import OfflineConfig
 from rlcore.checkpoint import CheckpointInfo, CheckpointStore, write_completion
 from rlcore.driver.build import Parts
 from rlcore.driver.driver import Attendant, Driver, Outcome
@@ -121,7 +122,7 @@ class Session:
             driver, recording = self._start(stack)
             return self._drive(driver, recording, stack)
 
-    def _start(self, stack: ExitStack) -> tuple[Driver, _Recording]:
+    def _start(self, stack: ExitStack) -> tuple[Driver, Recording]:
         job, place, display = self.job, self.place, self.outputs.display
         plan = place.connect(stack, self.interrupt, display)
         for note in plan.notes:
@@ -135,7 +136,7 @@ class Session:
         evaluation = place.evaluation(parts)
         if evaluation is not None:
             stack.callback(evaluation.stop)
-        recording = _Recording(self.directory)
+        recording = Recording(self.directory)
         stack.callback(recording.stop)
         outputs = self.outputs
         observers: list[Callable[[IterationResult], object]] = [
@@ -160,7 +161,7 @@ class Session:
         self.directory.write_manifest(job)
         return driver, recording
 
-    def _drive(self, driver: Driver, recording: _Recording, stack: ExitStack) -> RunReport:
+    def _drive(self, driver: Driver, recording: Recording, stack: ExitStack) -> RunReport:
         interrupt, board, display = self.interrupt, self.outputs.board, self.outputs.display
         interrupt.patient = True
         if interrupt.requested:
@@ -179,7 +180,7 @@ class Session:
         stopped = interrupt if interrupt.requested and not outcome.complete else None
         return RunReport(self.directory, outcome, completion, driver.counters.restarted_timesteps, stopped)
 
-    def _run(self, driver: Driver, recording: _Recording) -> Outcome:
+    def _run(self, driver: Driver, recording: Recording) -> Outcome:
         """Trains to the end, with as many learners as it takes."""
         lost: LearnerLostError | None = None
         while True:
@@ -212,7 +213,7 @@ class Session:
         return completion
 
 
-class _Recording:
+class Recording:
     """The run directory's metrics; begun anew where training goes back to a checkpoint."""
 
     def __init__(self, directory: RunDirectory) -> None:
@@ -260,6 +261,10 @@ def completion_record(
 def describe(job: RLJob, plan: Plan, *, in_process: bool) -> str:
     """One line: what trains, with what."""
     spec = job.spec
+    if isinstance(spec.config, OfflineConfig):
+        return (
+            f"{spec.algorithm} for {spec.environment.id} from {spec.config.input}, learned on {', '.join(plan.devices)}"
+        )
     where = "in this process" if in_process or not plan.evaluators else f"by {plan.evaluators} evaluators"
     devices = ", ".join(plan.devices)
     return (

@@ -86,6 +86,11 @@ class EpisodeWindow:
         self._episodes.extend(episodes)
         self.total += len(episodes)
 
+    def replace(self, episodes: list[Episode]) -> None:
+        """Looks at these episodes alone, however many there were before."""
+        self._episodes.clear()
+        self.extend(episodes)
+
     @property
     def returns(self) -> np.ndarray:
         """float64 [<= size]."""

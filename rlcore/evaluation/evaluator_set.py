@@ -8,7 +8,7 @@ actor is replaced by one with the same index, seed and global state, and the los
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ import numpy as np
 
 from rlcore.errors import RlcoreError, UserError
 from rlcore.evaluation.config import EvaluatorConfig
-from rlcore.evaluation.policy_evaluator import PolicyEvaluator, SampleInfo, evaluator_for
+from rlcore.evaluation.policy_evaluator import PolicyEvaluator, evaluator_for
+from rlcore.evaluation.sample_info import SampleInfo
 
 logger = logging.getLogger("rlcore.evaluation")
 
@@ -44,9 +45,9 @@ SAMPLE = "sample_with_info"
 
 @dataclass(frozen=True)
 class GlobalState:
-    """What evaluators need from the learner before they sample."""
+    """What evaluators need from the learner before they sample; `weights` may be a Ray reference to them."""
 
-    weights: Mapping[str, np.ndarray]
+    weights: Mapping[str, np.ndarray] | Any
     version: int
     timesteps: int
     filters: Mapping[str, Any]
@@ -71,6 +72,9 @@ class LocalEvaluators:
         """Indices of all evaluators, in order."""
         return list(range(len(self._evaluators)))
 
+    def await_one(self) -> None:
+        """Waits until there is somebody who samples: here there always is."""
+
     def set_global_state(self, state: GlobalState, indices: Sequence[int] | None = None) -> None:
         """Gives weights, progress and filters to all, or to some."""
         for index in self.indices if indices is None else indices:
@@ -84,10 +88,18 @@ class LocalEvaluators:
         """Samples that this evaluator still owes."""
         return sum(1 for owner, _ in self._asked if owner == index)
 
+    def owed(self) -> Counter[int]:
+        """`pending` of all at once."""
+        return Counter(owner for owner, _ in self._asked)
+
     def wait_any(self, deadline_s: float) -> list[Sample]:
         """The sample that was asked for first, made now; it takes as long as it takes."""
         index, method = self._asked.popleft()
         return [Sample(index, *getattr(self._evaluators[index], method)())]
+
+    def poll(self) -> list[Sample]:
+        """The samples that are there without waiting: here the one that was asked for first, if any, made now."""
+        return self.wait_any(CALL_DEADLINE_S) if self._asked else []
 
     def collect(self, requests: Sequence[int]) -> list[Sample]:
         """One sample a requested index, in the order of indices."""
@@ -152,13 +164,17 @@ class RemoteEvaluators:
         """Indices of all evaluators, in order."""
         return sorted(self._actors)
 
+    def await_one(self) -> None:
+        """Waits until there is somebody who samples: here there always is."""
+
     def set_global_state(self, state: GlobalState, indices: Sequence[int] | None = None) -> None:
         """Gives weights, progress and filters to all, or to some; they are put into the object store once a version."""
         import ray
 
         if indices is None or state.version != self._state_version or self._state_ref is None:
             self._timesteps, self._state_version = state.timesteps, state.version
-            self._state_ref = ray.put((dict(state.weights), state.version, state.timesteps, dict(state.filters)))
+            weights = state.weights if isinstance(state.weights, ray.ObjectRef) else dict(state.weights)
+            self._state_ref = ray.put((weights, state.version, state.timesteps, dict(state.filters)))
         for index, actor in self._actors.items():
             if indices is None or index in indices:
                 actor.apply.remote(take_global_state, self._state_ref)
@@ -171,6 +187,10 @@ class RemoteEvaluators:
     def pending(self, index: int) -> int:
         """Samples that this evaluator still owes."""
         return sum(1 for call in self._in_flight.values() if call.owner == index)
+
+    def owed(self) -> Counter[int]:
+        """`pending` of all at once."""
+        return Counter(call.owner for call in self._in_flight.values())
 
     def collect(self, requests: Sequence[int]) -> list[Sample]:
         """As many samples as requested, in the order of indices, whatever order they arrive in."""
@@ -189,28 +209,41 @@ class RemoteEvaluators:
             UserError: what the environment or policy raised, evaluators lost again and again, or nothing that
                 arrived in time from anyone.
         """
+        samples: list[Sample] = []
+        while not samples:
+            samples = self._take(self._arrived(deadline_s))
+        return samples
+
+    def poll(self) -> list[Sample]:
+        """The samples that are there without waiting; otherwise as `wait_any`."""
+        import ray
+
+        in_flight = list(self._in_flight)
+        return self._take(ray.wait(in_flight, num_returns=len(in_flight), timeout=0)[0]) if in_flight else []
+
+    def _take(self, arrived: Sequence[Any]) -> list[Sample]:
+        """Samples behind references that have arrived; a lost evaluator is replaced and asked again."""
         import ray
         from ray.exceptions import ObjectLostError, RayTaskError
 
         samples: list[Sample] = []
-        while not samples:
-            for info_ref in self._arrived(deadline_s):
-                if info_ref not in self._in_flight:
-                    continue  # its evaluator was lost meanwhile
-                index, batch_ref, method = self._in_flight[info_ref]
-                try:
-                    info = ray.get(info_ref, timeout=CALL_DEADLINE_S)
-                except lost_errors() as error:
-                    self._replace(index, error)
-                except ObjectLostError:
-                    del self._in_flight[info_ref]
-                    self.request(index, method)
-                except RayTaskError as error:
-                    raise unwrap(error) from error
-                else:
-                    del self._in_flight[info_ref]
-                    self._losses_in_a_row[index] = 0
-                    samples.append(Sample(index, batch_ref, info))
+        for info_ref in arrived:
+            if info_ref not in self._in_flight:
+                continue  # its evaluator was lost meanwhile
+            index, batch_ref, method = self._in_flight[info_ref]
+            try:
+                info = ray.get(info_ref, timeout=CALL_DEADLINE_S)
+            except lost_errors() as error:
+                self._replace(index, error)
+            except ObjectLostError:
+                del self._in_flight[info_ref]
+                self.request(index, method)
+            except RayTaskError as error:
+                raise unwrap(error) from error
+            else:
+                del self._in_flight[info_ref]
+                self._losses_in_a_row[index] = 0
+                samples.append(Sample(index, batch_ref, info))
         return samples
 
     def _arrived(self, deadline_s: float) -> list[Any]:
@@ -238,7 +271,8 @@ class RemoteEvaluators:
         fetched = []
         for reference in batches:
             try:
-                fetched.append(ray.get(reference, timeout=CALL_DEADLINE_S))
+                here = not isinstance(reference, ray.ObjectRef)
+                fetched.append(reference if here else ray.get(reference, timeout=CALL_DEADLINE_S))
             except ObjectLostError as error:
                 logger.warning("a sample was lost with its node: %s", error)
         return fetched
@@ -358,8 +392,13 @@ def unwrap(error: Exception) -> Exception:
 
 
 def take_global_state(evaluator: PolicyEvaluator, state: tuple[Any, int, int, Any]) -> None:
-    """`set_global_state` with everything in one reference."""
-    evaluator.set_global_state(*state)
+    """`set_global_state` with everything in one reference; weights may be a reference inside of it."""
+    weights, version, timesteps, filters = state
+    if not isinstance(weights, Mapping):
+        import ray
+
+        weights = ray.get(weights, timeout=CALL_DEADLINE_S)
+    evaluator.set_global_state(weights, version, timesteps, filters)
 
 
 def begin_anew(evaluator: PolicyEvaluator, salt: int) -> None:

@@ -25,10 +25,13 @@ from rlcore.errors import EnvironmentFailure, NonFiniteError, UserError
 from rlcore.evaluation.config import EvaluatorConfig
 from rlcore.evaluation.episodes import Episode
 from rlcore.evaluation.fragments import collect_complete_episodes
+from rlcore.evaluation.sample_info import Gradients, SampleInfo
 from rlcore.evaluation.track import Track
 from rlcore.evaluation.world import World, make_world
 from rlcore.policy.policy_graph import Stats
 from rlcore.policy.torch_policy_graph import TorchPolicyGraph
+from rlcore.replay.frames import worth_splitting
+from rlcore.replay.sample import ReplaySample, split_sample
 from rlcore.sample_batch import Fragment, MultiAgentBatch
 
 T = TypeVar("T")
@@ -36,31 +39,6 @@ Weights = Mapping[str, np.ndarray]
 
 # Steps after which an episode is taken to have no end.
 ENDLESS_STEPS = 1_000_000
-
-
-@dataclass(frozen=True)
-class SampleInfo:
-    """What the driver wants to know of a sample without fetching it.
-
-    Attributes:
-        worker_index: who sampled.
-        timesteps: environment steps in the batch; with one agent these are its transitions.
-        episodes: policy id -> episodes that ended.
-        filter_deltas: policy id -> what the observation filter learned.
-        failures: environments that raised.
-        policy_version: of the weights that acted.
-        sample_time_s: seconds that sampling took.
-        size_bytes: of the batch as it travels.
-    """
-
-    worker_index: int
-    timesteps: int
-    episodes: dict[str, list[Episode]]
-    filter_deltas: dict[str, dict[str, Any]]
-    failures: list[EnvFailure]
-    policy_version: int
-    sample_time_s: float
-    size_bytes: int
 
 
 @dataclass
@@ -97,6 +75,8 @@ class PolicyEvaluator:
                 for policy_id, slots in self.world.slots.items()
             }
             self.failures_total = 0
+            self.worker: Callable[[PolicyEvaluator], tuple[Any, SampleInfo]] | None = None
+            self.keep: Any = None  # what an optimizer wants to live as long as this evaluator
             self._counters = _Counters()
             self._restart(derive_seed(config.seed, config.worker_index))
         except BaseException:
@@ -120,7 +100,7 @@ class PolicyEvaluator:
             NonFiniteError: an observation or reward is NaN or infinite.
         """
         if self.config.batch_mode == "truncate":
-            fragments = self._run(self.config.fragment_length, explore=True)
+            fragments = self.run(self.config.fragment_length, explore=True)
         else:
             fragments = self._run_complete_episodes()
         self._absorb(fragments, learn_filter=True)
@@ -133,18 +113,47 @@ class PolicyEvaluator:
         started = time.perf_counter()
         batch = self.sample()
         packed = pack(batch, self.config.compression)
+        return packed, self.info_of(batch, packed.size_bytes, started)
+
+    def sample_for_replay(self) -> tuple[ReplaySample, SampleInfo]:
+        """`sample()` as replay keeps it, with each image once, and what the driver needs to know of it."""
+        started = time.perf_counter()
+        batch = self.sample()
+        split = [p for p in batch.policy_batches if keeps_frames_once(self.policies[p])]
+        sample = split_sample(batch, split, self.config.compression)
+        return sample, self.info_of(batch, sample.size_bytes, started)
+
+    def gradients_with_info(self) -> tuple[Gradients, SampleInfo]:
+        """Gradients on a sample of this evaluator's own, and what the driver needs to know of it."""
+        started = time.perf_counter()
+        batch = self.sample()
+        sampled = time.perf_counter()
+        gradients, stats = self.compute_gradients(batch)
+        gradient_time_s = time.perf_counter() - sampled
+        size_bytes = sum(gradient.nbytes for gradient in gradients.values())
+        info = replace(self.info_of(batch, size_bytes, started), gradient_time_s=gradient_time_s)
+        return Gradients(gradients, stats, batch.agent_steps), info
+
+    def work_with_info(self) -> tuple[Any, SampleInfo]:
+        """What an optimizer's `worker` makes of this evaluator; (None, nothing sampled) where none was given yet."""
+        started = time.perf_counter()
+        if self.worker is None:
+            return None, self.info_of(MultiAgentBatch({}, 0), 0, started)
+        return self.worker(self)
+
+    def info_of(self, batch: MultiAgentBatch, size_bytes: int, started_s: float) -> SampleInfo:
+        """What happened since the last call, with a batch that was begun at `started_s` of the performance counter."""
         counters, self._counters = self._counters, _Counters()
-        info = SampleInfo(
+        return SampleInfo(
             worker_index=self.config.worker_index,
             timesteps=batch.count,
             episodes=counters.episodes,
             filter_deltas={p: t.filter.take_delta() for p, t in self.tracks.items() if t.filter is not None},
             failures=counters.failures,
             policy_version=batch.policy_version,
-            sample_time_s=time.perf_counter() - started,
-            size_bytes=packed.size_bytes,
+            sample_time_s=time.perf_counter() - started_s,
+            size_bytes=size_bytes,
         )
-        return packed, info
 
     def evaluate(self, episodes: int, seed: int) -> list[Episode]:
         """The deterministic policy's next `episodes` episodes, from environments reset with `seed`.
@@ -158,7 +167,7 @@ class PolicyEvaluator:
         present = np.zeros(track.slots, bool)
         steps = 0
         while True:
-            fragments = self._run(self.config.fragment_length, explore=False)
+            fragments = self.run(self.config.fragment_length, explore=False)
             present |= fragments[first].valid.any(axis=0)
             self._absorb(fragments, learn_filter=False)
             for episode in self._counters.episodes.pop(first, []):
@@ -173,7 +182,10 @@ class PolicyEvaluator:
         self._counters = _Counters()
         return [done[turn] for turn in range(share) for done in rows][:episodes]
 
-    def _run(self, length: int, *, explore: bool) -> dict[str, Fragment]:
+    def run(
+        self, length: int, *, explore: bool, after_step: Callable[[int], None] = lambda t: None
+    ) -> dict[str, Fragment]:
+        """The next `length` steps, by policy; `after_step` is called with t once the tracks hold step t."""
         tracks, world = self.tracks, self.world
         for track in tracks.values():
             track.begin(length, explore=explore)
@@ -181,10 +193,30 @@ class PolicyEvaluator:
             steps = world.step({policy_id: track.act(t) for policy_id, track in tracks.items()})
             for policy_id, track in tracks.items():
                 track.record(t, steps[policy_id], world.paid(policy_id))
+            after_step(t)
         fragments = {policy_id: track.finish() for policy_id, track in tracks.items()}
         self._check_failures()
         self._check_finite(fragments)
         return fragments
+
+    def run_watched(self, after_step: Callable[[int], None], ended: Callable[[], bool], chunk: int) -> int:
+        """Plays new episodes with the policies as they are until `ended`; returns the transitions made.
+
+        Args:
+            after_step: see `run`; may take rows back by their `valid`.
+            ended: looked at every `chunk` steps.
+            chunk: in steps.
+        """
+        self._restart(None)
+        steps = transitions = 0
+        while not ended():
+            fragments = self.run(chunk, explore=True, after_step=after_step)
+            self._absorb(fragments, learn_filter=True)
+            transitions += sum(int(np.count_nonzero(fragment.valid)) for fragment in fragments.values())
+            steps += chunk
+            if steps > ENDLESS_STEPS:
+                raise self._endless(steps)
+        return self.world.take_env_steps(transitions)
 
     def _run_complete_episodes(self) -> dict[str, Fragment]:
         config = self.config
@@ -194,7 +226,7 @@ class PolicyEvaluator:
         length = -(-min(config.fragment_length, 128) // every) * every
         try:
             return collect_complete_episodes(
-                lambda: self._run(length, explore=True), config.fragment_length * config.num_envs, ENDLESS_STEPS
+                lambda: self.run(length, explore=True), config.fragment_length * config.num_envs, ENDLESS_STEPS
             )
         except TimeoutError as error:
             raise self._endless(ENDLESS_STEPS) from error
@@ -278,7 +310,7 @@ class PolicyEvaluator:
 
     def compute_gradients(self, batch: MultiAgentBatch) -> tuple[dict[str, np.ndarray], dict[str, Stats]]:
         """Policy id -> gradient float32 [P], and statistics."""
-        results = {p: self.policies[p].gradients(b) for p, b in batch.policy_batches.items()}
+        results = {p: self.policies[p].gradients(b) for p, b in batch.policy_batches.items() if b.count}
         return {p: g for p, (g, _) in results.items()}, {p: s for p, (_, s) in results.items()}
 
     def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
@@ -386,14 +418,36 @@ class _EvaluatorActor(PolicyEvaluator):
         self._require_start()
         return super().sample_with_info()
 
+    def sample_for_replay(self) -> tuple[ReplaySample, SampleInfo]:
+        self._require_start()
+        return super().sample_for_replay()
+
+    def gradients_with_info(self) -> tuple[Gradients, SampleInfo]:
+        self._require_start()
+        return super().gradients_with_info()
+
+    def work_with_info(self) -> tuple[Any, SampleInfo]:
+        self._require_start()
+        return super().work_with_info()
+
     def _require_start(self) -> None:
         if self._prevented_by is not None:
             raise self._prevented_by
 
 
+def set_worker(evaluator: PolicyEvaluator, worker: Callable[[PolicyEvaluator], tuple[Any, SampleInfo]] | None) -> None:
+    """Gives an evaluator what `work_with_info` does."""
+    evaluator.worker = worker
+
+
 def others_of(policy_id: str, fragments: Mapping[str, Fragment]) -> dict[str, Fragment]:
     """The other policies' fragments of the same steps: the paper's b*."""
     return {other: fragment for other, fragment in fragments.items() if other != policy_id}
+
+
+def keeps_frames_once(policy: TorchPolicyGraph) -> bool:
+    """Whether a policy's transitions are kept with their images apart."""
+    return bool(getattr(policy.config, "replay_frames", False)) and worth_splitting(policy.observation_space)
 
 
 def unfinished_timesteps(state: Mapping[str, Any]) -> int:

@@ -11,9 +11,9 @@ cluster (`RemoteLearner`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from rlcore.compression import PackedBatch, unpack
 from rlcore.errors import NonFiniteError
+from rlcore.evaluation.sample_info import Gradients
 from rlcore.optimizers.batch_buffer import BatchBuffer
 from rlcore.policy.policy_graph import Stats
 from rlcore.policy.torch_policy_graph import TIME_MAJOR, Loaded, TorchPolicyGraph
@@ -38,6 +39,7 @@ class LearnerReport:
         sgd_time_s: seconds of SGD passes.
         priorities: policy id -> float32 [B], of the rows of a batch that was trained on as a whole, for prioritised
             replay.
+        version: of the policies after it.
     """
 
     stats: dict[str, Stats]
@@ -45,6 +47,14 @@ class LearnerReport:
     load_time_s: float
     sgd_time_s: float
     priorities: dict[str, np.ndarray] = field(default_factory=dict)
+    version: int = 0
+
+
+class Update(NamedTuple):
+    """A finished update, and the policies' weights after it (or a Ray reference to them) where they were asked for."""
+
+    report: LearnerReport
+    weights: Any
 
 
 @dataclass
@@ -79,6 +89,7 @@ class Learner:
         self._batch_stats: dict[str, Stats] = {}
         self._timesteps = 0
         self._load_time_s = 0.0
+        self._finished: list[Update] = []
 
     def load(self, batches: Sequence[MultiAgentBatch | PackedBatch]) -> None:
         """Joins batches in the given order and moves each device's share to it, once."""
@@ -115,11 +126,9 @@ class Learner:
             with np.errstate(over="ignore", invalid="ignore"):
                 stats[policy_id] = self._passes(policy_id, towers, num_epochs, minibatch_size)
             self.policies[policy_id].after_update(stats[policy_id])
-        self.version += 1
-        for policy in self.policies.values():
-            policy.version = self.version
+        self._count_update()
         elapsed_s = time.perf_counter() - started
-        return LearnerReport(stats, self._timesteps, self._load_time_s, elapsed_s, self._priorities())
+        return LearnerReport(stats, self._timesteps, self._load_time_s, elapsed_s, self._priorities(), self.version)
 
     def update(
         self, batches: Sequence[MultiAgentBatch | PackedBatch], *, num_epochs: int, minibatch_size: int
@@ -127,6 +136,56 @@ class Learner:
         """`load` and `sgd` in one call."""
         self.load(batches)
         return self.sgd(num_epochs=num_epochs, minibatch_size=minibatch_size)
+
+    def submit(
+        self,
+        batches: Sequence[MultiAgentBatch | PackedBatch],
+        *,
+        num_epochs: int,
+        minibatch_size: int,
+        timesteps: int,
+        want_weights: bool,
+    ) -> None:
+        """An update that is not waited for; here it is made at once. `timesteps`: see `set_timesteps`."""
+        self.set_timesteps(timesteps)
+        report = self.update(batches, num_epochs=num_epochs, minibatch_size=minibatch_size)
+        self._finished.append(Update(report, self.get_weights() if want_weights else None))
+
+    def finished(self, *, wait: bool) -> list[Update]:
+        """Submitted updates that are done, in their order; `wait` for one at least."""
+        done, self._finished = self._finished, []
+        return done
+
+    @property
+    def updates_in_flight(self) -> int:
+        """Submitted updates that `finished` has not given yet."""
+        return len(self._finished)
+
+    def apply_gradients(self, gradients: Gradients, timesteps: int) -> Update:
+        """One optimizer step with gradients that were computed elsewhere; `timesteps`: see `set_timesteps`.
+
+        Raises:
+            NonFiniteError: a gradient is NaN or infinite.
+        """
+        started = time.perf_counter()
+        self.set_timesteps(timesteps)
+        stats = {policy_id: dict(found) for policy_id, found in gradients.stats.items()}
+        for policy_id, gradient in gradients.gradients.items():
+            policy = self.policies[policy_id]
+            stats[policy_id]["gradient_norm"] = float(np.linalg.norm(gradient))
+            stats[policy_id]["learning_rate"] = policy.learning_rate(policy.timesteps)
+            self._check_finite(policy_id, stats[policy_id])
+            policy.apply_gradients(gradient)
+            policy.after_update(stats[policy_id])
+            self._publish(self._towers[policy_id])
+        self._count_update()
+        report = LearnerReport(stats, gradients.timesteps, 0.0, time.perf_counter() - started, version=self.version)
+        return Update(report, self.get_weights())
+
+    def _count_update(self) -> None:
+        self.version += 1
+        for policy in self.policies.values():
+            policy.version = self.version
 
     def _passes(self, policy_id: str, towers: list[_Tower], num_epochs: int, minibatch_size: int) -> Stats:
         policy = self.policies[policy_id]
@@ -222,6 +281,14 @@ class Learner:
             "rng": self._rng.bit_generator.state,
             "policies": {policy_id: policy.get_state() for policy_id, policy in self.policies.items()},
         }
+
+    def take_policies(self, states: Mapping[str, Mapping[str, Any]], version: int) -> None:
+        """Policies as others trained them: policy id -> its state, or the parts of it that changed."""
+        self.version = version
+        for policy_id, state in states.items():
+            policy = self.policies[policy_id]
+            policy.set_state({**policy.get_state(), **state, "version": version})
+            self._publish(self._towers[policy_id])
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Goes on from `get_state`."""

@@ -36,6 +36,7 @@ class OptimizerConfig:
         num_epochs: SGD passes over a train batch.
         minibatch_size: timesteps of one gradient step.
         straggler_mitigation: do not wait for the slowest evaluators; see LocalMultiGPUOptimizer.
+        updates_per_step: updates that one `step()` makes, where they are short.
     """
 
     train_batch_size: int
@@ -43,6 +44,7 @@ class OptimizerConfig:
     num_epochs: int = 1
     minibatch_size: int = 128
     straggler_mitigation: bool = False
+    updates_per_step: int = 1
 
 
 @dataclass
@@ -55,7 +57,8 @@ class Progress:
         episodes: of the policies, in evaluator order.
         failures: environments that raised.
         learner: policy id -> statistics of the last update.
-        times_s: seconds by stage: sample (evaluators at work), wait (for the slowest), load, sgd, broadcast.
+        times_s: seconds by stage: sample (evaluators at work), wait (for the slowest), load, sgd, broadcast;
+            grad (evaluators' gradients) and apply where the learner only applies them.
         counts: late, discarded timesteps, bytes received, evaluators lost.
         staleness: age of the oldest batch, in policy versions.
     """
@@ -78,7 +81,12 @@ class PolicyOptimizer(ABC):
         evaluators: make experience; the paper's ev_1..n.
         config: see OptimizerConfig.
         filters: policy id -> the job's observation filter, merged from all evaluators'.
+
+    Attributes:
+        plays: its evaluators step environments; else it learns from what others recorded.
     """
+
+    plays = True
 
     def __init__(
         self,
@@ -109,11 +117,14 @@ class PolicyOptimizer(ABC):
         """Weights, progress and filters to all evaluators."""
         with self.timed("broadcast"):
             self.learner.set_timesteps(self.timesteps_sampled)
-            filters = {policy_id: filter_.get_state() for policy_id, filter_ in self.filters.items()}
             self.version = self.learner.get_version()
-            state = GlobalState(self.learner.get_weights(), self.version, self.timesteps_sampled, filters)
-            self.evaluators.set_global_state(state)
+            self.evaluators.set_global_state(self.state_with(self.learner.get_weights()))
         self.weight_syncs += 1
+
+    def state_with(self, weights: Any) -> GlobalState:
+        """What evaluators need to sample with these weights, which are the policies' newest."""
+        filters = {policy_id: filter_.get_state() for policy_id, filter_ in self.filters.items()}
+        return GlobalState(weights, self.version, self.timesteps_sampled, filters)
 
     def round_robin(self) -> list[int]:
         """Evaluator indices, as many fragments as fill a train batch, dealt out in turn."""
@@ -140,7 +151,11 @@ class PolicyOptimizer(ABC):
             self._progress.staleness = max(self._progress.staleness, self.version - sample.info.policy_version)
         # Sampling is what the average evaluator did; the rest of the round was waiting for the slowest and the wire.
         mean_busy_s = sum(busy.values()) / max(1, len(busy)) if self.evaluators.remote else elapsed_s
-        self._add_time("sample", min(mean_busy_s, elapsed_s))
+        gradients_s = sum(sample.info.gradient_time_s for sample in samples)
+        share = gradients_s / max(1e-9, sum(busy.values()))
+        self._add_time("sample", min(mean_busy_s, elapsed_s) * (1.0 - share))
+        if gradients_s:
+            self._add_time("grad", min(mean_busy_s, elapsed_s) * share)
         self._add_time("wait", max(0.0, elapsed_s - mean_busy_s))
         return [sample.batch for sample in samples]
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlcore.errors import LearnerLostError, RlcoreError, UserError
 from rlcore.evaluation.config import EvaluatorConfig
 from rlcore.evaluation.evaluator_set import lost_errors, unwrap
 from rlcore.evaluation.world import Spaces
-from rlcore.optimizers.learner import Learner, LearnerReport
+from rlcore.optimizers.learner import Learner, LearnerReport, Update
 
 logger = logging.getLogger("rlcore.optimizers")
 
@@ -40,6 +41,36 @@ class _LearnerActor(Learner):
         self.load([batch for batch in batches if batch is not None])
         return sum(batch is None for batch in batches)
 
+    def update_references(
+        self, references: Sequence[Any], num_epochs: int, minibatch_size: int, timesteps: int, want_weights: bool
+    ) -> tuple[LearnerReport, Any]:
+        """`submit` of what the references stand for; what was lost with its node is left out."""
+        started = time.perf_counter()
+        batches = [batch for batch in _fetch(references) if batch is not None]
+        if len(batches) < len(references):
+            logger.warning(
+                "%d of %d samples were lost with their nodes", len(references) - len(batches), len(references)
+            )
+        fetch_time_s = time.perf_counter() - started
+        self.submit(
+            batches,
+            num_epochs=num_epochs,
+            minibatch_size=minibatch_size,
+            timesteps=timesteps,
+            want_weights=want_weights,
+        )
+        ((report, weights),) = self.finished(wait=True)
+        report.load_time_s += fetch_time_s
+        return report, weights
+
+    def apply_references(self, references: Sequence[Any], timesteps: int) -> tuple[LearnerReport | None, Any]:
+        """`apply_gradients` of what one reference stands for; nothing where that was lost with its node."""
+        (gradients,) = _fetch(references)
+        if gradients is None:
+            return None, None
+        report, weights = self.apply_gradients(gradients, timesteps)
+        return report, weights
+
 
 class RemoteLearner:
     """A `Learner` behind an actor handle, with the same methods.
@@ -67,6 +98,7 @@ class RemoteLearner:
         make = ray.remote(**actor_options)(_LearnerActor)
         self._start: Callable[[], Any] = lambda: make.remote(config, spaces, list(devices), threads)
         self._actor = self._start()
+        self._submitted: deque[tuple[Any, Any]] = deque()
         try:
             self._call("get_version")
         except BaseException:
@@ -87,6 +119,7 @@ class RemoteLearner:
 
         end_s = time.monotonic() + deadline_s
         self.stop()
+        self._submitted.clear()
         self._actor = self._start()
         up = self._actor.get_version.remote()
         while time.monotonic() < end_s:
@@ -116,6 +149,39 @@ class RemoteLearner:
         report: LearnerReport = self._call("sgd", num_epochs=num_epochs, minibatch_size=minibatch_size)
         return report
 
+    def submit(
+        self, batches: Sequence[Any], *, num_epochs: int, minibatch_size: int, timesteps: int, want_weights: bool
+    ) -> None:
+        """An update with batches by reference that is not waited for: `finished` tells of it."""
+        call = self._actor.update_references.options(num_returns=2)
+        report, weights = call.remote(list(batches), num_epochs, minibatch_size, timesteps, want_weights)
+        self._submitted.append((report, weights if want_weights else None))
+
+    def finished(self, *, wait: bool) -> list[Update]:
+        """Submitted updates that are done, in their order; `wait` for one at least. Weights are references."""
+        import ray
+
+        done: list[Update] = []
+        while self._submitted:
+            report, weights = self._submitted[0]
+            if not (wait and not done) and not ray.wait([report], timeout=0)[0]:
+                break
+            found = self._answer("submit", report)
+            self._submitted.popleft()
+            done.append(Update(found, weights))
+        return done
+
+    @property
+    def updates_in_flight(self) -> int:
+        """Submitted updates that `finished` has not given yet."""
+        return len(self._submitted)
+
+    def apply_gradients(self, gradients: Any, timesteps: int) -> Update | None:
+        """See Learner; gradients are a reference, and so are the weights. None where they were lost with their node."""
+        report, weights = self._actor.apply_references.options(num_returns=2).remote([gradients], timesteps)
+        found = self._answer("apply_gradients", report)
+        return None if found is None else Update(found, weights)
+
     def set_timesteps(self, timesteps: int) -> None:
         """See Learner."""
         self._call("set_timesteps", timesteps)
@@ -133,8 +199,13 @@ class RemoteLearner:
         state: dict[str, Any] = self._call("get_state")
         return state
 
+    def take_policies(self, states: Mapping[str, Mapping[str, Any]], version: int) -> None:
+        """See Learner."""
+        self._call("take_policies", states, version)
+
     def set_state(self, state: dict[str, Any]) -> None:
         """See Learner."""
+        self._submitted.clear()
         self._call("set_state", state)
 
     def stop(self) -> None:
@@ -176,11 +247,12 @@ def _fetch(references: Sequence[Any]) -> list[Any]:
 
     remote = [reference for reference in references if isinstance(reference, ray.ObjectRef)]
     if remote:
-        ray.wait(remote, num_returns=len(remote), timeout=FETCH_DEADLINE_S)  # all of them travel at once
+        unique = list(dict.fromkeys(remote))  # a replayed sample may be there twice
+        ray.wait(unique, num_returns=len(unique), timeout=FETCH_DEADLINE_S)  # all of them travel at once
     fetched: list[Any] = []
     for reference in references:
         try:
             fetched.append(ray.get(reference, timeout=1.0) if isinstance(reference, ray.ObjectRef) else reference)
-        except (ObjectLostError, GetTimeoutError):
+        except (*lost_errors(), ObjectLostError, GetTimeoutError):
             fetched.append(None)
     return fetched

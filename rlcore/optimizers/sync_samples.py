@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from rlcore.optimizers.policy_optimizer import PolicyOptimizer
 
 
@@ -9,9 +11,8 @@ class SyncSamplesOptimizer(PolicyOptimizer):
     """The simplest strategy: one gradient step on the whole batch, `num_epochs` times."""
 
     def step(self) -> None:
-        self.broadcast()
-        batches = self.collect_round()
-        self.load(batches)
-        self.note_update(
-            self.learner.sgd(num_epochs=self.config.num_epochs, minibatch_size=self.config.train_batch_size)
-        )
+        for _ in range(self.config.updates_per_step):
+            self.broadcast()
+            batches = self.collect_round()
+            self.load(batches)
+            self.note_update(self.learner.sgd(num_epochs=self.config.num_epochs, minibatch_size=sys.maxsize))

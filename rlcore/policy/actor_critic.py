@@ -13,12 +13,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlcore.policy.advantages import generalized_advantages
 from rlcore.policy.distributions import MASKED_LOGIT, distribution_for
 from rlcore.policy.fast_mlp import SUPPORTED_ACTIVATIONS, FastMLP
 from rlcore.policy.models import ActorCritic, SeparateMLP, SharedTrunk, build_model
 from rlcore.policy.policy_graph import State
+from rlcore.policy.sequences import flatten_rows, flatten_sequences
 from rlcore.policy.torch_policy_graph import TorchPolicyGraph
-from rlcore.sample_batch import ACTION_MASK, OBSERVATIONS, STARTS, STATE_PREFIX, VALUES, Fragment
+from rlcore.sample_batch import (
+    ACTION_MASK,
+    ACTIONS,
+    ADVANTAGES,
+    OBSERVATIONS,
+    STARTS,
+    STATE_PREFIX,
+    VALUE_TARGETS,
+    VALUES,
+    Fragment,
+    SampleBatch,
+)
 
 # Timesteps that one inference call takes at most: bounds the memory of the activations of convolutional networks.
 INFERENCE_ROWS = 4096
@@ -107,6 +120,38 @@ class ActorCriticPolicyGraph(TorchPolicyGraph):
             return np.concatenate([fragment.extras[VALUES], last[None]])
         rows = fragment.observations.reshape((length + 1) * slots, *fragment.observations.shape[2:])
         return self.values(rows, []).reshape(length + 1, slots)
+
+    def advantage_batch(
+        self, fragment: Fragment, values: np.ndarray, gae_lambda: float, extra: Mapping[str, np.ndarray]
+    ) -> SampleBatch:
+        """Rows (recurrent: sequences) with advantages by GAE, and columns of one's own.
+
+        Args:
+            fragment: [T, N].
+            values: float32 [T + 1, N].
+            gae_lambda: see `generalized_advantages`.
+            extra: more columns, each [T, N, ...].
+        """
+        advantages = generalized_advantages(
+            fragment.rewards * np.float32(self.config.reward_scale),
+            values,
+            fragment.terminated,
+            fragment.truncated,
+            fragment.valid,
+            gamma=self.config.gamma,
+            gae_lambda=gae_lambda,
+        )
+        columns = {
+            OBSERVATIONS: fragment.observations[:-1],
+            ACTIONS: fragment.actions,
+            ADVANTAGES: advantages,
+            VALUES: values[:-1],
+            VALUE_TARGETS: advantages + values[:-1],
+            **extra,
+        }
+        if fragment.action_mask is not None:
+            columns[ACTION_MASK] = fragment.action_mask[:-1]
+        return flatten_sequences(columns, fragment) if self.recurrent else flatten_rows(columns, fragment)
 
     def forward(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Distribution inputs and values of a minibatch: [B, A] and [B], recurrent [T, S, A] and [T, S]."""

@@ -53,7 +53,7 @@ class Head(nn.Module):
         super().__init__()
         free_std = isinstance(distribution, DiagonalGaussian)
         outputs = distribution.input_size // 2 if free_std else distribution.input_size
-        self.linear = _linear(width, outputs, gain=0.01)
+        self.linear = linear(width, outputs, gain=0.01)
         self.log_std = nn.Parameter(torch.full((outputs,), initial_log_std)) if free_std else None
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -68,10 +68,10 @@ class SeparateMLP(ActorCritic):
 
     def __init__(self, inputs: int, distribution: ActionDistribution, spec: ModelSpec) -> None:
         super().__init__()
-        self.policy_body, width = _mlp(inputs, spec.hiddens, spec.activation)
-        self.value_body, _ = _mlp(inputs, spec.hiddens, spec.activation)
+        self.policy_body, width = mlp(inputs, spec.hiddens, spec.activation)
+        self.value_body, _ = mlp(inputs, spec.hiddens, spec.activation)
         self.policy_head = Head(width, distribution, spec.initial_log_std)
-        self.value_head = _linear(width, 1, gain=1.0)
+        self.value_head = linear(width, 1, gain=1.0)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         flat = observations.flatten(1).float()
@@ -93,7 +93,7 @@ class SharedTrunk(ActorCritic):
             width = self.state_size = spec.lstm_size
             _orthogonal_lstm(self.lstm)
         self.policy_head = Head(width, distribution, spec.initial_log_std)
-        self.value_head = _linear(width, 1, gain=1.0)
+        self.value_head = linear(width, 1, gain=1.0)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         return self._heads(self.encoder(observations))
@@ -169,7 +169,7 @@ class FlatEncoder(nn.Module):
 
     def __init__(self, inputs: int, hiddens: list[int], activation: str) -> None:
         super().__init__()
-        self.body, self.width = _mlp(inputs, hiddens, activation)
+        self.body, self.width = mlp(inputs, hiddens, activation)
 
     def forward(self, observations: Tensor) -> Tensor:
         out: Tensor = self.body(observations.flatten(1).float())
@@ -207,13 +207,36 @@ def _shared_model(
     if conv is None:
         flat = FlatEncoder(int(np.prod(space.shape)), spec.hiddens, spec.activation)
         return SharedTrunk(flat, flat.width, distribution, spec)
-    chosen = spec.model_fields_set
-    activation = spec.activation if "activation" in chosen else "relu"
-    hiddens = spec.hiddens if "hiddens" in chosen else CONV_HIDDENS.get(_preset(space.shape, spec), [256])
-    scale = 1 / 255 if space.dtype == np.uint8 and np.max(space.high) > 1 else 1.0
-    images = ConvEncoder(space.shape, conv, activation, scale)
-    body, width = _mlp(images.width, hiddens, activation)
+    images = _conv_encoder(space, conv, spec)
+    body, width = mlp(images.width, layer_widths(space, spec), relu_unless_chosen(spec))
     return SharedTrunk(nn.Sequential(images, body), width, distribution, spec)
+
+
+def build_features(space: gym.spaces.Box, spec: ModelSpec) -> tuple[nn.Module, int]:
+    """What comes before the fully connected layers: observations [B, *obs] to features [B, width], and that width."""
+    conv = _conv_layers(space.shape, spec)
+    if conv is None:
+        flat = FlatEncoder(int(np.prod(space.shape)), [], spec.activation)
+        return flat, flat.width
+    images = _conv_encoder(space, conv, spec)
+    return images, images.width
+
+
+def layer_widths(space: gym.spaces.Box, spec: ModelSpec) -> list[int]:
+    """Widths of the fully connected layers: the manifest's, or the convolutions' usual ones."""
+    if "hiddens" in spec.model_fields_set or _conv_layers(space.shape, spec) is None:
+        return list(spec.hiddens)
+    return CONV_HIDDENS.get(_preset(space.shape, spec), [256])
+
+
+def relu_unless_chosen(spec: ModelSpec) -> str:
+    """The manifest's activation where it names one: convolutions and value learning do better with ReLU."""
+    return spec.activation if "activation" in spec.model_fields_set else "relu"
+
+
+def _conv_encoder(space: gym.spaces.Box, conv: list[tuple[int, int, int]], spec: ModelSpec) -> ConvEncoder:
+    scale = 1 / 255 if space.dtype == np.uint8 and np.max(space.high) > 1 else 1.0
+    return ConvEncoder(space.shape, conv, relu_unless_chosen(spec), scale)
 
 
 def _conv_layers(shape: tuple[int, ...], spec: ModelSpec) -> list[tuple[int, int, int]] | None:
@@ -258,15 +281,15 @@ def _custom_module(spec: ModelSpec, space: gym.spaces.Box, distribution: ActionD
     return module
 
 
-def _mlp(inputs: int, hiddens: Any, activation: str) -> tuple[nn.Sequential, int]:
+def mlp(inputs: int, hiddens: Any, activation: str) -> tuple[nn.Sequential, int]:
     modules: list[nn.Module] = []
     for width in hiddens:
-        modules += [_linear(inputs, width, gain=math.sqrt(2)), ACTIVATIONS[activation]()]
+        modules += [linear(inputs, width, gain=math.sqrt(2)), ACTIVATIONS[activation]()]
         inputs = width
     return nn.Sequential(*modules), inputs
 
 
-def _linear(inputs: int, outputs: int, *, gain: float) -> nn.Linear:
+def linear(inputs: int, outputs: int, *, gain: float) -> nn.Linear:
     layer = nn.Linear(inputs, outputs)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)

@@ -9,25 +9,12 @@ import numpy as np
 from torch import Tensor
 
 from rlcore.policy.actor_critic import ActorCriticPolicyGraph
-from rlcore.policy.advantages import explained_variance, generalized_advantages, normalized_advantages
+from rlcore.policy.advantages import explained_variance, normalized_advantages
 from rlcore.policy.policy_graph import Stats
 from rlcore.policy.ppo_loss import STAT_NAMES, PPOCoefficients, closed_form_gradient, has_closed_form, ppo_loss
 from rlcore.policy.schedules import Schedule
-from rlcore.policy.sequences import flatten_rows, flatten_sequences
 from rlcore.policy.torch_policy_graph import TIME_MAJOR, Loaded
-from rlcore.sample_batch import (
-    ACTION_MASK,
-    ACTIONS,
-    ADVANTAGES,
-    BEHAVIOUR_LOGP,
-    DIST_INPUTS,
-    OBSERVATIONS,
-    VALID,
-    VALUE_TARGETS,
-    VALUES,
-    Fragment,
-    SampleBatch,
-)
+from rlcore.sample_batch import ADVANTAGES, BEHAVIOUR_LOGP, DIST_INPUTS, VALID, Fragment, SampleBatch
 
 
 class PPOPolicyGraph(ActorCriticPolicyGraph):
@@ -49,32 +36,10 @@ class PPOPolicyGraph(ActorCriticPolicyGraph):
         )
 
     def postprocess(self, fragment: Fragment, others: Mapping[str, Fragment] | None = None) -> SampleBatch:
-        config = self.config
-        values = self.fragment_values(fragment)
-        advantages = generalized_advantages(
-            fragment.rewards * np.float32(config.reward_scale),
-            values,
-            fragment.terminated,
-            fragment.truncated,
-            fragment.valid,
-            gamma=config.gamma,
-            gae_lambda=config.gae_lambda,
-        )
-        columns = {
-            OBSERVATIONS: fragment.observations[:-1],
-            ACTIONS: fragment.actions,
-            BEHAVIOUR_LOGP: self.logp(fragment.extras[DIST_INPUTS], fragment.actions),
-            ADVANTAGES: advantages,
-            VALUES: values[:-1],
-            VALUE_TARGETS: advantages + values[:-1],
-        }
-        if fragment.action_mask is not None:
-            columns[ACTION_MASK] = fragment.action_mask[:-1]
-        if config.kl_coefficient:
-            columns[DIST_INPUTS] = fragment.extras[DIST_INPUTS]
-        if self.recurrent:
-            return flatten_sequences(columns, fragment)
-        return flatten_rows(columns, fragment)
+        extra = {BEHAVIOUR_LOGP: self.logp(fragment.extras[DIST_INPUTS], fragment.actions)}
+        if self.config.kl_coefficient:
+            extra[DIST_INPUTS] = fragment.extras[DIST_INPUTS]
+        return self.advantage_batch(fragment, self.fragment_values(fragment), self.config.gae_lambda, extra)
 
     def prepare(self, batch: SampleBatch) -> tuple[SampleBatch, Stats]:
         stats = {"explained_variance": explained_variance(batch)}

@@ -43,3 +43,37 @@ def flatten_sequences(columns: Mapping[str, np.ndarray], fragment: Fragment) -> 
     # A minibatch of nothing but padding would have no mean.
     real = sequences[VALID].any(axis=0)
     return batch if real.all() else batch.take(np.flatnonzero(real))
+
+
+def bootstrapped_sequences(columns: Mapping[str, np.ndarray], fragment: Fragment, length: int) -> SampleBatch:
+    """Columns [T, N, ...] or [T + 1, N, ...] to sequences [L + 1, S, ...] whose last row only bootstraps.
+
+    Row L of a sequence is the first of the next one (or the fragment's row T): its observation is the one that the
+    value after row L - 1 is taken of, and its `valid` is False. Where the fragment ends inside a sequence, the row
+    behind its last step does the same, and the rest is padding.
+
+    Args:
+        columns: what to cut; those with T + 1 rows give the bootstrap row its content.
+        fragment: whose columns they are; of a recurrent policy with states every `length` steps.
+        length: L, in steps.
+    """
+    steps, slots = fragment.length, fragment.slots
+    chunks = -(-steps // length)
+    rows = np.arange(length + 1)[:, None] + length * np.arange(chunks)
+
+    def cut(column: np.ndarray) -> np.ndarray:
+        missing = chunks * length + 1 - len(column)
+        if missing:
+            column = np.concatenate([column, np.zeros((missing, *column.shape[1:]), column.dtype)])
+        return column[rows].reshape(length + 1, chunks * slots, *column.shape[2:])
+
+    sequences = {name: cut(column) for name, column in columns.items()}
+    # The row behind the last step begins an episode where the last step was a reset.
+    sequences[STARTS] = cut(np.concatenate([fragment.starts, ~fragment.valid[-1:]]))
+    sequences[VALID] = cut(fragment.valid)
+    sequences[VALID][-1] = False
+    for index, states in enumerate(fragment.states):
+        sequences[f"{STATE_PREFIX}_{index}"] = states.reshape(chunks * slots, -1)
+    batch = SampleBatch(sequences, policy_version=fragment.policy_version, time_major=True)
+    real = sequences[VALID].any(axis=0)
+    return batch if real.all() else batch.take(np.flatnonzero(real))

@@ -82,6 +82,10 @@ class TorchPolicyGraph(PolicyGraph):
         self.learning_rate = Schedule(config.learning_rate, config.learning_rate_schedule)
         self.rng = np.random.default_rng([seed if noise_seed is None else noise_seed, 1])
 
+    @classmethod
+    def require_action_space(cls, space: gym.Space[Any], algorithm: str) -> None:
+        """Raises UnsupportedError, with the algorithm's name, for an action space that this cannot act in."""
+
     @abstractmethod
     def build_network(self) -> nn.Module:
         """A new network, the same for the same seed; all parameters of this policy are its parameters."""

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from rlcore.cli.main import run_cli
+from rlcore.driver.build import build
+from rlcore.driver.plan import Machine, make_plan
+from tests.jobs import make_job
 from tests.runs import Result, command, environment
 
 
@@ -39,3 +42,19 @@ def small_disk(tmp_path):
         pytest.skip(f"a small file system cannot be mounted: {mounted.stderr.strip()}")
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.fixture
+def start_optimizer():
+    """Builds the optimizer of a job (fields of spec as `make_job` takes them); all of them are stopped at the end."""
+    running = []
+
+    def start(*, use_ray: bool = False, **spec):
+        job = make_job(**spec)
+        parts = build(job.spec, make_plan(job.spec, Machine(cores=4, gpus=0)), seed=0, use_ray=use_ray)
+        running.append(parts.optimizer)
+        return parts.optimizer
+
+    yield start
+    for optimizer in running:
+        optimizer.stop()

@@ -231,7 +231,8 @@ def test_numbers_have_ranges() -> None:
 
 def test_hyper_parameters_are_those_of_the_algorithms() -> None:
     config = node_at(SCHEMA, ("spec", "config"))
-    assert set(config["properties"]) == {info.alias or name for name, info in PPOConfig.model_fields.items()}
+    fields = [field for info in ALGORITHMS.values() for field in info.config.model_fields.items()]
+    assert set(config["properties"]) == {info.alias or name for name, info in fields}
     assert "required" not in config
     assert config["properties"]["clipRange"]["exclusiveMinimum"] is True
     assert config["properties"]["clipRange"]["minimum"] == 0
@@ -278,7 +279,10 @@ def test_another_algorithm_needs_one_entry_only() -> None:
     class DQNConfig(PPOConfig):
         replay_capacity: int = PPOConfig.model_fields["num_epochs"]
 
-    both = {**ALGORITHMS, "DQN": AlgorithmInfo("DQN", DQNConfig, ("AsyncReplay", "SyncSamples"))}
+    both = {
+        "PPO": AlgorithmInfo("PPO", PPOConfig, ("LocalMultiGPU", "SyncSamples")),
+        "DQN": AlgorithmInfo("DQN", DQNConfig, ("AsyncReplay", "SyncSamples")),
+    }
     schema = custom_resource_definition(both)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert structural_violations(schema) == []
     spec = node_at(schema, ("spec",))

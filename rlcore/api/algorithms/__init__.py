@@ -10,8 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from rlcore.api.algorithms.a2c import A2CConfig, A3CConfig
 from rlcore.api.algorithms.config import AlgorithmConfig
+from rlcore.api.algorithms.ddpg import ApexDDPGConfig, DDPGConfig, TD3Config
+from rlcore.api.algorithms.dqn import ApexDQNConfig, DQNConfig
+from rlcore.api.algorithms.evolution import ARSConfig, ESConfig
+from rlcore.api.algorithms.impala import APPOConfig, IMPALAConfig
+from rlcore.api.algorithms.offline import BCConfig, MARWILConfig
+from rlcore.api.algorithms.pg import PGConfig
 from rlcore.api.algorithms.ppo import PPOConfig
+from rlcore.api.algorithms.ppo_es import PPOESConfig
+from rlcore.api.algorithms.sac import SACConfig
 
 __all__ = ["ALGORITHMS", "OPTIMIZERS", "AlgorithmConfig", "AlgorithmInfo", "PPOConfig"]
 
@@ -37,7 +46,28 @@ class AlgorithmInfo:
 
 
 ALGORITHMS: Mapping[str, AlgorithmInfo] = MappingProxyType(
-    {info.name: info for info in (AlgorithmInfo("PPO", PPOConfig, ("LocalMultiGPU", "SyncSamples")),)}
+    {
+        info.name: info
+        for info in (
+            AlgorithmInfo("PPO", PPOConfig, ("LocalMultiGPU", "SyncSamples", "Allreduce")),
+            AlgorithmInfo("PG", PGConfig, ("SyncSamples",)),
+            AlgorithmInfo("A2C", A2CConfig, ("SyncSamples",)),
+            AlgorithmInfo("A3C", A3CConfig, ("AsyncGradients", "ShardedParameterServer", "SyncSamples")),
+            AlgorithmInfo("IMPALA", IMPALAConfig, ("AsyncSamples", "SyncSamples")),
+            AlgorithmInfo("APPO", APPOConfig, ("AsyncSamples",)),
+            AlgorithmInfo("ES", ESConfig, ("Evolution",)),
+            AlgorithmInfo("ARS", ARSConfig, ("Evolution",)),
+            AlgorithmInfo("PPOES", PPOESConfig, ("Evolution",)),
+            AlgorithmInfo("BC", BCConfig, ("OfflineSamples",)),
+            AlgorithmInfo("MARWIL", MARWILConfig, ("OfflineSamples",)),
+            AlgorithmInfo("DQN", DQNConfig, ("SyncReplay", "AsyncReplay", "SyncBatchReplay")),
+            AlgorithmInfo("DDPG", DDPGConfig, ("SyncReplay", "AsyncReplay")),
+            AlgorithmInfo("TD3", TD3Config, ("SyncReplay", "AsyncReplay")),
+            AlgorithmInfo("SAC", SACConfig, ("SyncReplay", "AsyncReplay")),
+            AlgorithmInfo("ApexDQN", ApexDQNConfig, ("AsyncReplay",)),
+            AlgorithmInfo("ApexDDPG", ApexDDPGConfig, ("AsyncReplay",)),
+        )
+    }
 )
 
 OPTIMIZERS: tuple[str, ...] = tuple(dict.fromkeys(name for info in ALGORITHMS.values() for name in info.optimizers))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from rlcore.api.algorithms.config import AlgorithmConfig
-from rlcore.api.base import Conflict, raise_conflicts
+from rlcore.api.algorithms.actor_critic import ActorCriticConfig
+from rlcore.api.base import raise_conflicts
 from rlcore.api.schedule import Schedule
 
 
-class PPOConfig(AlgorithmConfig):
+class PPOConfig(ActorCriticConfig):
     """Proximal policy optimization with a clipped surrogate objective and generalized advantage estimation."""
 
     gae_lambda: float = Field(
@@ -31,11 +31,6 @@ class PPOConfig(AlgorithmConfig):
         le=1e9,
         description="Values may move this far from the old ones, in units of return; null: freely.",
     )
-    value_loss_coefficient: float = Field(default=0.5, ge=0, le=1000, description="Weight of the value loss; no unit.")
-    entropy_coefficient: float = Field(default=0.0, ge=0, le=1000, description="Weight of the entropy bonus, per nat.")
-    entropy_coefficient_schedule: Schedule | None = Field(
-        default=None, description="entropyCoefficient over the run, piecewise linear, in its place; null: constant."
-    )
     kl_coefficient: float = Field(
         default=0.0,
         ge=0,
@@ -54,9 +49,5 @@ class PPOConfig(AlgorithmConfig):
 
     @model_validator(mode="after")
     def _check(self) -> PPOConfig:
-        if self.minibatch_size > self.train_batch_size:
-            size = f"{self.minibatch_size}{'' if 'minibatch_size' in self.model_fields_set else ' (the default)'}"
-            batch = f"{self.train_batch_size}{'' if 'train_batch_size' in self.model_fields_set else ' (the default)'}"
-            message = f"{size} is more than trainBatchSize {batch}"
-            raise_conflicts("PPOConfig", [Conflict(("minibatchSize",), self.minibatch_size, message)])
+        raise_conflicts("PPOConfig", self.minibatch_conflict(self.minibatch_size))
         return self

@@ -1,0 +1,1 @@
+"""Recorded experience: how it lies in files, and how it becomes batches to learn from."""
