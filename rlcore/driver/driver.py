@@ -257,6 +257,11 @@ class Driver:
         return newest if newest and newest.timesteps == self._optimizer.timesteps_sampled else None
 
     @property
+    def timesteps(self) -> int:
+        """Sampled since the beginning of the job."""
+        return self._optimizer.timesteps_sampled
+
+    @property
     def learner(self) -> Learner | RemoteLearner:
         """The optimizer's."""
         return self._optimizer.learner

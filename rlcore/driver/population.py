@@ -27,14 +27,14 @@ from rlcore.driver.outputs import Outputs
 from rlcore.driver.pbt import config_with, exploits, explored, first_values, require_possible
 from rlcore.driver.plan import Machine
 from rlcore.driver.population_state import Member, PopulationState
-from rlcore.driver.population_summary import draw_population, exploit_line, round_line, summary_lines
+from rlcore.driver.population_summary import draw_population, exploit_line, round_line, summary_lines, values_text
 from rlcore.driver.ray_session import ray_session, this_machine
 from rlcore.driver.run_directory import CHECKPOINTS, RunDirectory
 from rlcore.driver.session import RunReport, job_seed
 from rlcore.driver.stop import stop_reason
 from rlcore.driver.trial import TrialReport
 from rlcore.driver.trial_runner import LocalTrials, RemoteTrials, TrialRunner
-from rlcore.errors import CheckpointError, UserError
+from rlcore.errors import CheckpointError, NonFiniteError, UserError
 from rlcore.metrics.recorder import MetricsRecorder
 
 logger = logging.getLogger("rlcore.driver")
@@ -134,6 +134,7 @@ class Population:
                 self._outputs.display.update(report.result)
         state.elapsed_s += time.monotonic() - started
         self._note(reports)
+        self._require_a_survivor(reports)
         if len(reports) < spec.size or any(report.interrupted for report in reports.values()):
             state.save(self._directory.path)
             self._publish_best()
@@ -150,6 +151,22 @@ class Population:
         state.save(self._directory.path)
         draw_population(self._directory.path, state)
         return reason
+
+    def _require_a_survivor(self, reports: dict[int, TrialReport]) -> None:
+        """Says which trials diverged; the next round they are copies of better ones, unless there is none.
+
+        Raises:
+            NonFiniteError: all of them diverged.
+        """
+        diverged = {number: report.diverged for number, report in reports.items() if report.diverged is not None}
+        for number, what in diverged.items():
+            values = values_text(self._state.members[number].values)
+            self._outputs.display.message(f"trial {number} diverged with {values}: {what}")
+        if len(diverged) == self._spec.size:
+            raise NonFiniteError(
+                f"every trial of the population diverged; the last: {what}",
+                hint="narrow the ranges in spec.population.mutations",
+            )
 
     def _note(self, reports: dict[int, TrialReport]) -> None:
         self._reports.update(reports)

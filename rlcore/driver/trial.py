@@ -21,6 +21,7 @@ from rlcore.driver.interrupt import Interrupt
 from rlcore.driver.plan import Machine, make_plan
 from rlcore.driver.run_directory import RunDirectory
 from rlcore.driver.session import Recording
+from rlcore.errors import NonFiniteError
 from rlcore.evaluation.policy_evaluator import PolicyEvaluator
 from rlcore.metrics.jsonl import read_results
 from rlcore.metrics.result import IterationResult
@@ -42,6 +43,7 @@ class TrialReport:
         checkpoint: its newest.
         result: of its last iteration, which an earlier process may have made; None where nobody knows it any more.
         restarted_timesteps: of unfinished episodes that resumes began anew.
+        diverged: what became infinite or NaN, None where nothing did; such a trial has no score.
     """
 
     trial: int
@@ -54,6 +56,7 @@ class TrialReport:
     checkpoint: CheckpointInfo | None
     result: IterationResult | None
     restarted_timesteps: int
+    diverged: str | None = None
 
 
 class Trial:
@@ -95,7 +98,16 @@ class Trial:
         driver = self._driver(job, copies)
         stop = job.spec.stop
         driver.stop = stop.model_copy(update={"iterations": min(iterations, stop.iterations or iterations)})
-        outcome = driver.run(self._interrupt)
+        try:
+            outcome = driver.run(self._interrupt)
+        except NonFiniteError as error:
+            # Not every hyper-parameter that is tried is a good one: the others train on.
+            self.close()
+            counters = driver.counters
+            progress = (counters.iteration, driver.timesteps, counters.episodes.total)
+            return TrialReport(
+                self._number, *progress, None, None, False, None, None, counters.restarted_timesteps, error.message
+            )
         driver.stop = stop
         returns = driver.counters.episodes.returns
         result = outcome.result or self._recorded(driver.counters.iteration)

@@ -10,6 +10,7 @@ import pytest
 
 from rlcore.checkpoint import CheckpointStore
 from rlcore.cli.main import run_cli
+from rlcore.driver.driver import Driver
 from rlcore.driver.finished import open_store
 from rlcore.driver.identity import identity
 from rlcore.driver.interrupt import Interrupt
@@ -18,7 +19,7 @@ from rlcore.driver.population import save_as_newest
 from rlcore.driver.population_state import PopulationState
 from rlcore.driver.run_directory import RunDirectory
 from rlcore.driver.trial_runner import RemoteTrials
-from rlcore.errors import UnsupportedError
+from rlcore.errors import NonFiniteError, UnsupportedError
 from tests.jobs import make_job, pools
 from tests.runs import assert_user_error, descendants, is_alive, metrics, start, wait_for, wait_until, write_manifest
 
@@ -155,6 +156,29 @@ def test_in_a_cluster_a_population_is_refused():
     spec = make_job(population=POPULATION).spec
     with pytest.raises(UnsupportedError, match=r"spec\.population.*not yet in a cluster"):
         make_plan(spec, Machine(cores=4, gpus=0, cluster_evaluators=4))
+
+
+def test_a_trial_that_diverges_becomes_a_copy_and_the_others_train_on(tmp_path, rlcore_run, monkeypatch):
+    run, calls = Driver.run, []
+
+    def diverge_at_first(driver, interrupt):
+        calls.append(driver)
+        if len(calls) == 1:
+            raise NonFiniteError("the loss is not finite")
+        return run(driver, interrupt)
+
+    monkeypatch.setattr(Driver, "run", diverge_at_first)
+    result = rlcore_run(write_manifest(tmp_path, **SPEC))
+    assert result.returncode == 0, result.stderr
+    assert "trial 0 diverged with learningRate" in result.stdout
+    first = next(e for e in lines(tmp_path / "runs" / "job" / "lineage.jsonl") if e["event"] == "copy")
+    assert (first["trial"], first["score"]) == (0, None)
+    assert state_of(tmp_path / "runs" / "job")["members"][0]["iteration"] == 6
+
+
+def test_a_population_that_diverges_as_a_whole_is_an_error(tmp_path, rlcore_run):
+    spec = {**SPEC, "environment": {"id": "tests.jobs:PoisonedEnv"}}
+    assert_user_error(rlcore_run(write_manifest(tmp_path, **spec)), "every trial of the population diverged")
 
 
 # over Ray -----------------------------------------------------------------------

@@ -160,6 +160,21 @@ def test_several_policies_have_a_replay_each(start):
     assert np.mean([e.episode_return for e in progress.episodes]) > 9
 
 
+@pytest.mark.parametrize("name", ["SyncReplay", "AsyncReplay"])
+def test_replay_of_pong_is_thirty_times_smaller_than_stacked_transitions(start, name):
+    config = {"fragmentLength": 32, "iterationTimesteps": 256, "replayCapacity": 10_000, "learningStarts": 250}
+    environment = {"id": "ALE/Pong-v5", "wrappers": "atari"}
+    optimizer = start(
+        optimizer=name, environment=environment, evaluators=pools(0), config={**config, "trainRatio": 0.2}
+    )
+    for _ in range(2):
+        optimizer.step()
+    counts = optimizer.collect_metrics().counts
+    assert counts["replay_timesteps"] >= 500
+    assert counts["replay_bytes"] < counts["replay_timesteps"] * 2 * 4 * 84 * 84 / 30
+    assert optimizer.timesteps_trained > 0
+
+
 # over Ray ---------------------------------------------------------------------
 
 
