@@ -101,7 +101,6 @@ class TimeSettings(SettingsModel):
     try_refused_again_s: float = Field(
         default=60.0,
         ge=1,
-        alias="tryRefusedAgainSeconds",
         description="Between two tries of what the API server refused, in seconds: KubeRay or a webhook may change.",
     )
 
