@@ -41,7 +41,11 @@ class Context:
 
     def autoscaler_options(self) -> dict[str, Any]:
         """Options of the autoscaler's container, the only one that gets an API token."""
+        # Only v2 knows a time-out for each pool.
+        longest_s = max(pool.idle_timeout_s for pool in self.job.spec.evaluators.pools)
+        idle = {"idleTimeoutSeconds": longest_s} if self.settings.autoscaler.version == "v1" else {}
         return {
+            **idle,
             "version": self.settings.autoscaler.version,
             "resources": self.settings.autoscaler.resources,
             "volumeMounts": [{"name": TOKEN_VOLUME, "mountPath": TOKEN_DIR, "readOnly": True}],

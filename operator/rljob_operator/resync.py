@@ -13,6 +13,7 @@ from typing import Any
 from rljob_operator import names
 from rljob_operator.cache import Cache, JobKey
 from rljob_operator.kube import ApiError, Kube
+from rljob_operator.metrics import RECONCILE_ERRORS, RECONCILE_SECONDS
 from rljob_operator.settings import Settings
 from rljob_operator.work_queue import WorkQueue
 
@@ -61,10 +62,15 @@ class Resync:
         while True:
             await asyncio.sleep(wait_s)
             wait_s = self._every_s
+            started = time.monotonic()
             try:
                 await self.compare()
+                result = "ok"
             except ApiError as error:
+                result = "error"
+                RECONCILE_ERRORS.labels(handler="resync", reason=error.reason or str(error.code)).inc()
                 logger.warning("comparison put off: %s", error)
+            RECONCILE_SECONDS.labels(handler="resync", result=result).observe(time.monotonic() - started)
 
     async def compare(self) -> int:
         """Drops what is gone, and queues its jobs; how many objects that were."""
