@@ -20,8 +20,8 @@ OPERATOR = Benchmark(
     "and claims so, without RLJobs and operator: most of the time is what all the others on the two cores need for "
     "themselves. Memory is resident memory. Requests are counted by a proxy between operator and API server in runs of "
     "their own, from the first RLJob until the last one is Running, watches, lists and the operator's Lease included; "
-    "the results' JSON has them by verb and resource. While they train means the half minute after that, or the minute for "
-    "the status writes.",
+    "the results' JSON has them by verb and resource. While they train means the half minute after that, or the minute "
+    "for the status writes.",
     rows=(
         Row(
             "latency",

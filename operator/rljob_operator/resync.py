@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 from rljob_operator import names
@@ -47,7 +48,7 @@ class Resync:
         while True:
             try:
                 for kind, group, resource, selector in WATCHED:
-                    for found in await self._list(group, resource, selector, metadata_alone=False):
+                    async for found in self._list(group, resource, selector, metadata_alone=False):
                         key = self._cache.hear(kind, found, deleted=False, now_s=time.time())
                         if key is not None and kind == "jobs":
                             self._queue.add(key)
@@ -79,8 +80,8 @@ class Resync:
             known = self._cache.known(kind)  # before the list: what is made meanwhile is not gone
             if not known:
                 continue
-            found = await self._list(group, resource, selector, metadata_alone=True)
-            there = {item["metadata"]["uid"] for item in found}
+            listed = self._list(group, resource, selector, metadata_alone=True)
+            there = {item["metadata"]["uid"] async for item in listed}
             for (namespace, name), uid in known.items():
                 if uid not in there:
                     key = self._cache.drop(kind, namespace, name, uid, now_s=time.time())
@@ -90,8 +91,11 @@ class Resync:
                         dropped += 1
         return dropped
 
-    async def _list(self, group: str, resource: str, selector: str, *, metadata_alone: bool) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = []
+    async def _list(
+        self, group: str, resource: str, selector: str, *, metadata_alone: bool
+    ) -> AsyncIterator[dict[str, Any]]:
         for namespace in self._namespaces:
-            items += await self._kube.list_all(group, resource, namespace, selector, metadata_alone=metadata_alone)
-        return items
+            pages = self._kube.pages(group, resource, namespace, selector, metadata_alone=metadata_alone)
+            async for page in pages:
+                for item in page:
+                    yield item
