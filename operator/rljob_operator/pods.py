@@ -103,7 +103,9 @@ def pool_template(context: Context, pool: EvaluatorPool) -> dict[str, Any]:
 def learner_template(context: Context) -> dict[str, Any]:
     """Learner pods."""
     learner = context.job.spec.learner
-    container = _container(context, "ray-worker", learner, [], gpus=learner.gpus)
+    env = [_variable("RLCORE_STATUS_PORT", str(STATUS_PORT)), _from_field("POD_UID", "metadata.uid")]
+    container = _container(context, "ray-worker", learner, env, gpus=learner.gpus)
+    container["lifecycle"] = {"preStop": {"exec": {"command": ["python", "-m", "rlcore.prestop", "learner"]}}}
     pod = _pod(context, learner, container, WORKER_GRACE_S, preemptible=learner.preemptible, gpus=learner.gpus)
     return _template(context, names.LEARNER, "", _worker(context, pod), learner)
 
