@@ -1,7 +1,7 @@
 """preStop hooks: a pod that is to go waits until what it holds is in a checkpoint.
 
-`python -m rlcore.prestop` on the head asks the driver there. `python -m rlcore.prestop learner` only waits: the operator
-sees that the learner is going and asks the driver, whose status says when the checkpoint is written.
+`python -m rlcore.prestop` on the head asks the driver there. `python -m rlcore.prestop learner` only waits: the
+operator sees that the learner is going and asks the driver, whose status says when the checkpoint is written.
 
 Only the standard library is imported, for the hook has seconds. It ends with 0 whatever happens: a hook that fails
 keeps no pod alive.
