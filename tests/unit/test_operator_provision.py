@@ -102,7 +102,9 @@ def everything() -> RLJob:
                     "nodeSelector": {"disk": "ssd"},
                     "tolerations": [{"key": "batch", "value": "true", "effect": "NoExecute", "tolerationSeconds": 5}],
                     "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
-                    "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1}],
+                    "topologySpreadConstraints": [
+                        {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}
+                    ],
                     "idleTimeout": "2m",
                 }
             ]
