@@ -13,6 +13,7 @@ from rljob_operator.observed import DriverReport, LostPod, Manifest, is_older_th
 from rljob_operator.trim import trim_job, trim_pod, trim_ray_cluster, trim_ray_job
 
 KEPT_LOSSES = 500
+ANSWERED_S = 60.0
 
 
 class JobKey(NamedTuple):
@@ -28,6 +29,7 @@ class Rejection(NamedTuple):
     generation: int
     reason: str
     message: str
+    time_s: float = 0.0
 
 
 @dataclass
@@ -158,6 +160,14 @@ class Cache:
                 record.applied.clear()  # the next head needs its ConfigMap, which somebody may have deleted
             _take_loss(record.lost, loss)
         return key
+
+    def others_answer(self, key: JobKey, now_s: float) -> bool:
+        """Whether a driver of another job has answered of late."""
+        return any(
+            record.report is not None and now_s - record.report.received_s < ANSWERED_S
+            for other, record in self.records.items()
+            if other != key
+        )
 
     def known(self, kind: str) -> dict[tuple[str, str], str]:
         """(namespace, name) -> uid of all there are of a kind: "jobs", "ray_jobs", "ray_clusters" or "pods"."""

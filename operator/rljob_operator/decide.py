@@ -21,6 +21,7 @@ from rljob_operator.endings import (
     ended,
     fail,
     finish,
+    has_new_goal,
     is_finished,
     note_final,
     refused_by_kuberay,
@@ -36,6 +37,7 @@ from rljob_operator.running import is_too_late, start_phase, watch
 from rljob_operator.settings import Settings
 from rljob_operator.spot import moved_pools
 from rljob_operator.stopping import (
+    LOOK_AT_INVALID_S,
     begin_stopping,
     go_on_stopping,
     note_restart,
@@ -46,9 +48,6 @@ from rljob_operator.stopping import (
 from rljob_operator.summary import note_training, summarize
 from rljob_operator.timestamps import to_seconds
 from rljob_operator.waiting import why_nothing_is_made
-
-LOOK_AT_INVALID_S = 10.0
-"""What is in the way of a valid manifest may go away: nobody tells."""
 
 LAST_PODS_S = 120.0
 """How long a new attempt waits for the RayJob of the last one to be gone."""
@@ -226,7 +225,8 @@ def _create(draft: Draft) -> None:
         draft.refuse(reason, in_terms_of(draft.job, problem))
         draft.set_condition("Provisioned", False, reason, "no pods are made of an invalid manifest", quiet=True)
         draft.look_again(LOOK_AT_INVALID_S)
-        return
+        if not observed.try_again or problem != observed.rejected:
+            return
     if observed.forbidden:
         wait = why_nothing_is_made(observed.forbidden)
         draft.set_condition("Provisioned", False, wait.reason, wait.message, warn=True)
@@ -265,11 +265,14 @@ def _note_ray_job(draft: Draft, found: Manifest) -> None:
 
 
 def _after_the_end(draft: Draft) -> None:
-    if draft.holds("Failed") and wanted_restart(draft) and draft.observed.job is not None:
-        _begin_again(draft)
+    job = draft.observed.job
+    if draft.holds("Failed") and wanted_restart(draft) and job is not None:
+        _begin_again(draft, "RestartRequested", f"annotation {names.ANNOTATION_RESTART} has a new value")
+        return
+    if draft.holds("Complete") and job is not None and has_new_goal(draft):
+        _begin_again(draft, "NewGoal", "spec.stop has changed since the job succeeded: training goes on")
         return
     _delete_ray_jobs(draft)
-    job = draft.observed.job
     finished = to_seconds(draft.get("finished_at"))
     if job is None or finished is None:
         return
@@ -283,13 +286,13 @@ def _after_the_end(draft: Draft) -> None:
         draft.look_again(left)
 
 
-def _begin_again(draft: Draft) -> None:
-    """A person wants a failed job to go on: all counts and deadlines start anew, the checkpoints stay."""
+def _begin_again(draft: Draft, reason: str, message: str) -> None:
+    """A person wants a finished job to go on: all counts and deadlines start anew, the checkpoints stay."""
     for kind in ("Failed", "Complete"):
         draft.drop_condition(kind)
     draft.set(finished_at=None, started_at=None, restarts=0)
     note_restart(draft)
-    draft.event("RestartRequested", f"annotation {names.ANNOTATION_RESTART} has a new value")
+    draft.event(reason, message)
     _go_on(draft)
 
 
@@ -302,6 +305,7 @@ def _invalid(draft: Draft) -> None:
 def _without_kuberay(draft: Draft) -> None:
     if draft.open_attempt is None:
         draft.set(phase="Pending")
-    message = "KubeRay is not installed: helm install kuberay-operator kuberay/kuberay-operator (1.5 or newer)"
+    message = "KubeRay is not installed: helm install kuberay-operator kuberay-operator "
+    message += "--repo https://ray-project.github.io/kuberay-helm/ (1.5 or newer)"
     draft.set_condition("Provisioned", False, "KubeRayMissing", message, warn=True)
     draft.look_again(10.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +14,8 @@ from rljob_operator.failures import LOG_TAIL_CHARACTERS, Failure, judge
 from rljob_operator.history import newest_head_loss
 from rljob_operator.observed import Manifest
 
-ON_REQUEST = ("Suspended", "BudgetExhausted", "SpecChanged", "RestartRequested")
-"""Reasons of attempts that ended because somebody wanted it."""
+IN_ORDER = ("Succeeded", "Suspended", "BudgetExhausted", "SpecChanged", "RestartRequested")
+"""Reasons of attempts that did not fail."""
 
 LAST_WORDS_S = 120.0
 """Between a driver's success and the RayJob's: the driver waits for a minute to be heard, then KubeRay has to look."""
@@ -96,11 +98,29 @@ def succeed(draft: Draft) -> None:
     _end_attempt(draft, "Succeeded", counted=False)
     training = draft.get("training")
     timesteps = f" after {training.timesteps:,} timesteps" if training and training.timesteps else ""
-    draft.set(phase="Succeeded", finished_at=draft.now)
+    draft.set(phase="Succeeded", finished_at=draft.now, reached_goal=goal(draft))
     draft.set_condition("Training", False, "Finished", f"training is over{timesteps}", quiet=True)
     draft.set_condition("Provisioned", False, "Finished", "pods were given back", quiet=True)
     draft.set_condition("Complete", True, "Succeeded", _why_complete(draft) or f"a stop condition holds{timesteps}")
     draft.look_again(1.0)
+
+
+def goal(draft: Draft) -> str:
+    """Digest of the conditions that end training."""
+    stop = draft.job.spec.stop.model_dump(mode="json", exclude_none=True)
+    return hashlib.sha256(json.dumps(stop, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def has_new_goal(draft: Draft) -> bool:
+    """Whether a job that is complete would not be by its manifest as it is now, as far as the status tells."""
+    reached, training, stop = draft.get("reached_goal"), draft.get("training"), draft.job.spec.stop
+    if not reached or reached == goal(draft):
+        return False
+    reward, timesteps = (training.episode_reward_mean, training.timesteps) if training else (None, None)
+    return not (
+        (stop.timesteps is not None and (timesteps or 0) >= stop.timesteps)
+        or (stop.episode_reward is not None and reward is not None and reward >= stop.episode_reward)
+    )
 
 
 def _why_complete(draft: Draft) -> str:
@@ -164,7 +184,7 @@ def checkpoint_advanced(draft: Draft) -> bool:
 
     An end on request is no restart: what follows a suspension is not held up to it.
     """
-    restarted = [attempt for attempt in draft.attempts[:-1] if attempt.reason not in ON_REQUEST]
+    restarted = [attempt for attempt in draft.attempts[:-1] if attempt.reason not in IN_ORDER]
     return not restarted or _checkpoint_timesteps(draft) > (restarted[-1].timesteps or 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -25,7 +25,8 @@ RATE_PER_S, BURST = 200.0, 400.0
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
-LIST_LIMIT = 500
+PAGE, METADATA_PAGE = 50, 500
+"""Objects listed at a time."""
 
 
 class ApiError(Exception):
@@ -81,29 +82,33 @@ class Kube:
                 return None
             raise
 
-    async def list_all(
+    async def pages(
         self, group: str, resource: str, namespace: str, selector: str, *, metadata_alone: bool = False
-    ) -> list[dict[str, Any]]:
-        """All objects that a label selector takes; an empty namespace means all of them, an empty selector all objects.
+    ) -> AsyncIterator[list[dict[str, Any]]]:
+        """All objects that a label selector takes, some at a time: a thousand whole pods need much memory.
 
-        There are none of a kind that is not served.
+        An empty namespace means all of them, an empty selector all objects. There are none of a kind that is not
+        served.
         """
-        items: list[dict[str, Any]] = []
         following = ""
         while True:
-            query = [("labelSelector", selector), ("limit", str(LIST_LIMIT)), ("continue", following)]
+            query = [
+                ("labelSelector", selector),
+                ("limit", str(METADATA_PAGE if metadata_alone else PAGE)),
+                ("continue", following),
+            ]
             path = _path(group, resource, namespace)
             accept = METADATA_LIST if metadata_alone else "application/json"
             try:
                 page = await self._request("GET", path, resource, query=[q for q in query if q[1]], accept=accept)
             except ApiError as error:
                 if error.code == 404:
-                    return []
+                    return
                 raise
-            items += page.get("items") or []
+            yield page.get("items") or []
             following = str((page.get("metadata") or {}).get("continue") or "")
             if not following:
-                return items
+                return
 
     async def read(self, path: str) -> dict[str, Any]:
         """What is served at a path; empty where nothing is."""

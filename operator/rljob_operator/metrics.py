@@ -8,13 +8,16 @@ REGISTRY = CollectorRegistry()
 
 RECONCILE_SECONDS = Histogram(
     "rljob_operator_reconcile_seconds",
-    "Time of one look at a job, in seconds.",
-    ["result"],
+    "Time of one look at a job, or of one comparison of all, in seconds.",
+    ["handler", "result"],
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
     registry=REGISTRY,
 )
 RECONCILE_ERRORS = Counter(
-    "rljob_operator_reconcile_errors", "Looks that ended in an error and were put off.", ["reason"], registry=REGISTRY
+    "rljob_operator_reconcile_errors",
+    "Looks and comparisons that ended in an error and were put off.",
+    ["handler", "reason"],
+    registry=REGISTRY,
 )
 JOBS = Gauge("rljob_operator_jobs", "Jobs by phase.", ["phase"], registry=REGISTRY)
 RESTARTS = Counter("rljob_operator_restarts", "Attempts that ended by failure.", ["reason"], registry=REGISTRY)

@@ -28,6 +28,8 @@ ANNOTATION_RESTART = "rlcore.io/restart"
 ANNOTATION_PAUSED = "rlcore.io/paused"
 # On what we make.
 ANNOTATION_SPEC_HASH = "rlcore.io/spec-hash"
+ANNOTATION_RANGES = "rlcore.io/pools-are-ranges"
+"""Whether there was anything to scale when the RayJob was made: what its cluster does with pools is settled by that."""
 ANNOTATION_TOUCHED = "rlcore.io/config-touched"
 """Changed on a head pod when its ConfigMap changed: the kubelet then syncs the mounted copy at once."""
 

@@ -14,6 +14,8 @@ Manifest = Mapping[str, Any]
 
 REQUEST_CHARACTERS = 1024
 
+RAY_CONTAINERS = ("ray-head", "ray-worker")
+
 
 @dataclass(frozen=True)
 class DriverReport:
@@ -88,6 +90,8 @@ class Observed:
         rejected: why the API server refuses what is made from this very manifest, empty: it does not.
         rejected_reason: the same in one word.
         forbidden: why the API server lets nothing be made for now, such as a quota; empty: it does.
+        try_again: whether what was refused is to be tried once more: KubeRay or a webhook may have changed.
+        drivers_answer: whether other jobs' drivers have answered of late, so that silence is the driver's own.
         accepted: whether the API server is known to take a RayJob of the manifest as it is now.
         frozen: hyper-parameters of the job's first start, None where it has not started.
         now_s: seconds since 1970.
@@ -106,6 +110,8 @@ class Observed:
     rejected: str = ""
     rejected_reason: str = "RayJobRejected"
     forbidden: str = ""
+    try_again: bool = False
+    drivers_answer: bool = False
     accepted: bool = True
     frozen: Mapping[str, Any] | None = None
     now_s: float = 0.0
@@ -165,6 +171,20 @@ def is_alive(pod: Manifest) -> bool:
 def is_ready(pod: Manifest) -> bool:
     """Alive, and its readiness probe says so."""
     return is_alive(pod) and condition(pod, "Ready").get("status") == "True"
+
+
+def is_ray_ready(pod: Manifest) -> bool:
+    """Alive, and its Ray container is ready: another container, such as the autoscaler's, may have ended."""
+    ray = container_status(pod, *RAY_CONTAINERS)
+    return is_alive(pod) and bool(ray["ready"]) if "ready" in ray else is_ready(pod)
+
+
+def container_status(pod: Manifest, *containers: str) -> Mapping[str, Any]:
+    """Status of the first of these containers that the pod has, empty where there is none."""
+    for entry in (pod.get("status") or {}).get("containerStatuses") or []:
+        if entry.get("name") in containers:
+            return dict(entry)
+    return {}
 
 
 def pod_phase(pod: Manifest) -> str:

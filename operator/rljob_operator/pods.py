@@ -41,7 +41,11 @@ class Context:
 
     def autoscaler_options(self) -> dict[str, Any]:
         """Options of the autoscaler's container, the only one that gets an API token."""
+        # Only v2 knows a time-out for each pool.
+        longest_s = max(pool.idle_timeout_s for pool in self.job.spec.evaluators.pools)
+        idle = {"idleTimeoutSeconds": longest_s} if self.settings.autoscaler.version == "v1" else {}
         return {
+            **idle,
             "version": self.settings.autoscaler.version,
             "resources": self.settings.autoscaler.resources,
             "volumeMounts": [{"name": TOKEN_VOLUME, "mountPath": TOKEN_DIR, "readOnly": True}],
@@ -99,7 +103,9 @@ def pool_template(context: Context, pool: EvaluatorPool) -> dict[str, Any]:
 def learner_template(context: Context) -> dict[str, Any]:
     """Learner pods."""
     learner = context.job.spec.learner
-    container = _container(context, "ray-worker", learner, [], gpus=learner.gpus)
+    env = [_variable("RLCORE_STATUS_PORT", str(STATUS_PORT)), _from_field("POD_UID", "metadata.uid")]
+    container = _container(context, "ray-worker", learner, env, gpus=learner.gpus)
+    container["lifecycle"] = {"preStop": {"exec": {"command": ["python", "-m", "rlcore.prestop", "learner"]}}}
     pod = _pod(context, learner, container, WORKER_GRACE_S, preemptible=learner.preemptible, gpus=learner.gpus)
     return _template(context, names.LEARNER, "", _worker(context, pod), learner)
 

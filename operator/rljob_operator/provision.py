@@ -93,7 +93,10 @@ def ray_job(
             "name": names.ray_job_name(name, attempt),
             "namespace": job.metadata.namespace,
             "labels": labels,
-            "annotations": {names.ANNOTATION_SPEC_HASH: spec_hash(job)},
+            "annotations": {
+                names.ANNOTATION_SPEC_HASH: spec_hash(job),
+                names.ANNOTATION_RANGES: str(is_autoscaled(job.spec, enabled=True, queued=is_queued(job))).lower(),
+            },
             "ownerReferences": [owner_reference(job)],
         },
         "spec": spec,
@@ -146,7 +149,7 @@ def ray_cluster_spec(
         evaluators = str(pool.evaluators_per_pod)
         resources = {"CPU": _number(pool.resources.cpu_cores), "evaluator": evaluators, f"pool-{pool.name}": evaluators}
         group = _group(pool.name, sizes[pool.name], resources, pool_template(context, pool))
-        if autoscaled:
+        if autoscaled and settings.autoscaler.version == "v2":
             group["idleTimeoutSeconds"] = pool.idle_timeout_s
         groups.append(group)
     learner = job.spec.learner

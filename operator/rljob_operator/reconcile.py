@@ -28,7 +28,7 @@ from rljob_operator.actions import (
 from rljob_operator.cache import Cache, JobKey, JobRecord, Rejection
 from rljob_operator.decide import decide
 from rljob_operator.draft import Decision, merge_patch
-from rljob_operator.endings import ON_REQUEST
+from rljob_operator.endings import IN_ORDER
 from rljob_operator.events import EventRecorder
 from rljob_operator.kube import ApiError, Kube
 from rljob_operator.metrics import PREEMPTIONS, RESTARTS, STATUS_WRITES
@@ -126,6 +126,8 @@ class Reconciler:
             rejected=rejected.message if rejected else "",
             rejected_reason=rejected.reason if rejected else "",
             forbidden=record.forbidden,
+            try_again=rejected is not None and time.time() - rejected.time_s > self._settings.times.try_refused_again_s,
+            drivers_answer=self._cache.others_answer(key, time.time()),
             accepted=job is None or record.accepted == spec_hash(job),
             frozen=record.frozen,
             now_s=time.time(),
@@ -137,9 +139,20 @@ class Reconciler:
         assert record.raw is not None
         if found is None or found.generation != _generation(record.raw):
             return None
-        if found.reason == NAME_TAKEN and await self._kube.get(RAY, "rayjobs", key.namespace, ray_job) is None:
+        if found.reason == NAME_TAKEN and await self._is_free(key, ray_job):
             record.rejected = None
         return record.rejected
+
+    async def _is_free(self, key: JobKey, ray_job: str) -> bool:
+        """Whether nothing of somebody else's has a name that the job needs."""
+        wanted = ((RAY, "rayjobs", ray_job), (CORE, "configmaps", names.config_map_name(key.name)))
+        record = self._cache.records[key]
+        assert record.raw is not None
+        for group, resource, name in wanted:
+            found = await self._kube.get(group, resource, key.namespace, name)
+            if found is not None and not _is_owned(found, record.raw):
+                return False
+        return True
 
     async def _as_it_was(self, key: JobKey, record: JobRecord) -> RLJob | None:
         """What a running attempt was made from, where the manifest is not valid any more."""
@@ -178,7 +191,8 @@ class Reconciler:
         if live and time.time() - record.written_s < self._settings.times.live_status_s and _has_numbers(old):
             return True
         uid = record.raw["metadata"]["uid"]
-        body = {"metadata": {"uid": uid}, "status": patch}
+        # With the version it was decided by: a write that comes late must not undo what a successor wrote.
+        body = {"metadata": {"uid": uid, "resourceVersion": record.raw["metadata"]["resourceVersion"]}, "status": patch}
         try:
             written = await self._kube.patch(JOBS, names.PLURAL, key.namespace, key.name, body, subresource="status")
         except ApiError as error:
@@ -199,7 +213,7 @@ class Reconciler:
         kube, namespace = self._kube, key.namespace
         match action:
             case ApplyConfigMap(manifest):
-                await self._apply_once(record, "configmaps", manifest)
+                await self._apply_once(key, record, manifest)
                 if record.frozen is None:
                     record.frozen = _frozen_in(manifest["data"]["job.yaml"])
             case ApplyClaim(manifest):
@@ -233,11 +247,17 @@ class Reconciler:
                 logger.info("job=%s/%s deleted: its time to live is over", namespace, key.name)
                 await kube.delete(JOBS, names.PLURAL, namespace, key.name, uid=uid)
 
-    async def _apply_once(self, record: JobRecord, resource: str, manifest: Manifest) -> None:
-        name, digest = f"{resource}/{manifest['metadata']['name']}", _digest(manifest)
-        if record.applied.get(name) != digest:
-            await self._kube.apply(CORE, resource, manifest)
-            record.applied[name] = digest
+    async def _apply_once(self, key: JobKey, record: JobRecord, manifest: Manifest) -> None:
+        assert record.raw is not None
+        name, digest = manifest["metadata"]["name"], _digest(manifest)
+        if record.applied.get(name) == digest:
+            return
+        if name not in record.applied:
+            found = await self._kube.get(CORE, "configmaps", key.namespace, name)
+            if found is not None and not _is_owned(found, record.raw):
+                raise _not_ours(key, found, "ConfigMap")
+        await self._kube.apply(CORE, "configmaps", manifest)
+        record.applied[name] = digest
 
     async def _create_claim(self, namespace: str, manifest: Manifest) -> None:
         """Most of a claim cannot be changed: one that is there is used as it is."""
@@ -264,7 +284,7 @@ class Reconciler:
                 raise
             created = await self._kube.get(RAY, "rayjobs", key.namespace, name)
             if created is not None and not _is_owned(created, record.raw):
-                raise _not_ours(key, created) from error
+                raise _not_ours(key, created, "RayJob") from error
         note_accepted(record, manifest)
         if created:
             self._cache.take_ray_job(created, deleted=False)
@@ -310,17 +330,17 @@ def _count(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     before = {a["number"] for a in old.get("attempts") or [] if a.get("endedAt")}
     for attempt in new.get("attempts") or []:
         is_new = attempt.get("endedAt") and attempt["number"] not in before
-        if is_new and attempt.get("reason") not in ("Succeeded", *ON_REQUEST):
+        if is_new and attempt.get("reason") not in IN_ORDER:
             RESTARTS.labels(reason=attempt.get("reason") or "Unknown").inc()
 
 
-def _not_ours(key: JobKey, found: Manifest) -> ApiError:
-    """Why a RayJob that is there already is not the one to make."""
+def _not_ours(key: JobKey, found: Manifest, kind: str) -> ApiError:
+    """Why an object that is there already is not the one to make."""
     name = found["metadata"]["name"]
     labels = found["metadata"].get("labels") or {}
     if labels.get(names.LABEL_MANAGED_BY) == names.FIELD_MANAGER and labels.get(names.LABEL_JOB) == key.name:
-        return ApiError(409, "Conflict", f"RayJob {name} of an earlier job of this name is not gone yet")
-    text = f"metadata.name: RayJob {name} is there already and belongs to something else: delete it, or rename the job"
+        return ApiError(409, "Conflict", f"{kind} {name} of an earlier job of this name is not gone yet")
+    text = f"metadata.name: {kind} {name} is there already and belongs to something else: delete it, or rename the job"
     return ApiError(409, NAME_TAKEN, text)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from rljob_operator import names
 from rljob_operator.actions import Action, ApplyClaim, ApplyConfigMap, CreateRayJob, TryRayJob
 from rljob_operator.cache import JobRecord, Rejection
@@ -9,7 +11,7 @@ from rljob_operator.kube import ApiError
 from rljob_operator.observed import Manifest
 
 REFUSED = (400, 422)
-"""The object itself is wrong: trying again changes nothing."""
+"""The object itself is wrong: until KubeRay, a webhook or what is in the way changes, trying again brings nothing."""
 
 FORBIDDEN = 403
 """A quota, an admission webhook, missing rights: all of them may change."""
@@ -33,8 +35,8 @@ def note_refusal(record: JobRecord, action: Action, error: ApiError) -> bool | N
         return None
     message = error.message[:MESSAGE_CHARACTERS]
     if error.code in REFUSED or reason == NAME_TAKEN:
-        rejection = Rejection(int(record.raw["metadata"].get("generation") or 0), reason, message)
-        news = record.rejected != rejection
+        rejection = Rejection(int(record.raw["metadata"].get("generation") or 0), reason, message, time.time())
+        news = record.rejected is None or record.rejected[:3] != rejection[:3]
         record.rejected = rejection
         return news
     # What runs has all it needs; that its ConfigMap cannot be changed is tried again as any other error.
@@ -47,5 +49,5 @@ def note_refusal(record: JobRecord, action: Action, error: ApiError) -> bool | N
 
 def note_accepted(record: JobRecord, ray_job: Manifest) -> None:
     """The API server took this RayJob, or would take it."""
-    record.forbidden = ""
+    record.forbidden, record.rejected = "", None
     record.accepted = str((ray_job["metadata"].get("annotations") or {}).get(names.ANNOTATION_SPEC_HASH) or "")

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 from rljob_operator import names
 from rljob_operator.cache import Cache, JobKey
 from rljob_operator.kube import ApiError, Kube
+from rljob_operator.metrics import RECONCILE_ERRORS, RECONCILE_SECONDS
 from rljob_operator.settings import Settings
 from rljob_operator.work_queue import WorkQueue
 
@@ -46,7 +48,7 @@ class Resync:
         while True:
             try:
                 for kind, group, resource, selector in WATCHED:
-                    for found in await self._list(group, resource, selector, metadata_alone=False):
+                    async for found in self._list(group, resource, selector, metadata_alone=False):
                         key = self._cache.hear(kind, found, deleted=False, now_s=time.time())
                         if key is not None and kind == "jobs":
                             self._queue.add(key)
@@ -61,10 +63,15 @@ class Resync:
         while True:
             await asyncio.sleep(wait_s)
             wait_s = self._every_s
+            started = time.monotonic()
             try:
                 await self.compare()
+                result = "ok"
             except ApiError as error:
+                result = "error"
+                RECONCILE_ERRORS.labels(handler="resync", reason=error.reason or str(error.code)).inc()
                 logger.warning("comparison put off: %s", error)
+            RECONCILE_SECONDS.labels(handler="resync", result=result).observe(time.monotonic() - started)
 
     async def compare(self) -> int:
         """Drops what is gone, and queues its jobs; how many objects that were."""
@@ -73,8 +80,8 @@ class Resync:
             known = self._cache.known(kind)  # before the list: what is made meanwhile is not gone
             if not known:
                 continue
-            found = await self._list(group, resource, selector, metadata_alone=True)
-            there = {item["metadata"]["uid"] for item in found}
+            listed = self._list(group, resource, selector, metadata_alone=True)
+            there = {item["metadata"]["uid"] async for item in listed}
             for (namespace, name), uid in known.items():
                 if uid not in there:
                     key = self._cache.drop(kind, namespace, name, uid, now_s=time.time())
@@ -84,8 +91,11 @@ class Resync:
                         dropped += 1
         return dropped
 
-    async def _list(self, group: str, resource: str, selector: str, *, metadata_alone: bool) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = []
+    async def _list(
+        self, group: str, resource: str, selector: str, *, metadata_alone: bool
+    ) -> AsyncIterator[dict[str, Any]]:
         for namespace in self._namespaces:
-            items += await self._kube.list_all(group, resource, namespace, selector, metadata_alone=metadata_alone)
-        return items
+            pages = self._kube.pages(group, resource, namespace, selector, metadata_alone=metadata_alone)
+            async for page in pages:
+                for item in page:
+                    yield item

@@ -8,7 +8,7 @@ from rlcore.api.status import Attempt
 from rljob_operator import names
 from rljob_operator.actions import ApplyConfigMap, TouchPod
 from rljob_operator.draft import Draft
-from rljob_operator.observed import Observed, is_alive
+from rljob_operator.observed import Observed, is_alive, pod_phase
 from rljob_operator.provision import config_hash, config_map, control_document, frozen_config, job_document
 from rljob_operator.sizes import wanted_sizes
 from rljob_operator.spot import moved_pools
@@ -50,13 +50,23 @@ def checkpoint_request(draft: Draft) -> str | None:
         return stop_token(attempt)
     asked = draft.observed.request(names.ANNOTATION_CHECKPOINT)
     if not asked or asked == draft.requests.checkpoint:
-        return None
+        return learner_token(draft)
     token = person_token(asked)
     if checkpoint_answered(draft.observed, token):
         draft.set(requests=draft.requests.model_copy(update={"checkpoint": asked}))
         draft.event("CheckpointWritten", f"the checkpoint asked for by {names.ANNOTATION_CHECKPOINT} is written")
         return None
     return token
+
+
+def learner_token(draft: Draft) -> str | None:
+    """Of the checkpoint that a learner pod waits for which is to go: weights since the last one are there alone."""
+    if draft.open_attempt is None:
+        return None
+    pods = draft.observed.pods_of(draft.current.number, names.LEARNER)
+    going = [pod for pod in pods if pod["metadata"].get("deletionTimestamp") and pod_phase(pod) == "Running"]
+    tokens = [f"learner-{pod['metadata']['uid']}" for pod in going]
+    return next((token for token in tokens if not checkpoint_answered(draft.observed, token)), None)
 
 
 def stop_token(attempt: Attempt) -> str:

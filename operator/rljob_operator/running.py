@@ -8,11 +8,11 @@ from rljob_operator import names
 from rljob_operator.actions import ForceDeletePod, PatchRayCluster
 from rljob_operator.draft import Draft
 from rljob_operator.drain import judge_drain
-from rljob_operator.endings import ON_REQUEST, close, fail
+from rljob_operator.endings import IN_ORDER, close, fail
 from rljob_operator.failures import Failure, head_lost
 from rljob_operator.history import head_losses_without_progress, newest_head_loss
 from rljob_operator.losses import NODE_LOST, lost_pod
-from rljob_operator.observed import DriverReport, Manifest, is_alive, is_ready
+from rljob_operator.observed import DriverReport, Manifest, container_status, is_alive, is_ray_ready
 from rljob_operator.pools import resize_patch
 from rljob_operator.run_config import touch_head
 from rljob_operator.sizes import runs_autoscaler, wanted_sizes
@@ -32,12 +32,14 @@ HEAD_LOST_MARGIN_S = 60.0
 """The loss of a head may be seen so long before its readiness is missed."""
 
 QUEUED = "Queued"
+AUTOSCALER, AUTOSCALING = "autoscaler", "Autoscaling"
+"""A container of the head pod, and the condition that is False where it has ended."""
 
 
 def start_phase(draft: Draft) -> str:
     """Phase of an attempt whose driver does not train yet."""
     attempts = draft.attempts
-    restarts = len(attempts) > 1 and attempts[-2].reason not in ON_REQUEST
+    restarts = len(attempts) > 1 and attempts[-2].reason not in IN_ORDER
     return "Recovering" if restarts or newest_head_loss(draft) is not None else "Provisioning"
 
 
@@ -117,8 +119,9 @@ def _begun_s(draft: Draft, attempt: Attempt) -> float:
 def _watch_running(draft: Draft, attempt: Attempt) -> None:
     known = draft.condition("Provisioned")
     head = next((pod for pod in draft.observed.pods_of(attempt.number, names.HEAD) if is_alive(pod)), None)
-    if head is not None and is_ready(head):
+    if head is not None and (is_ray_ready(head) or _answers(draft, head)):
         draft.set_condition("Provisioned", True, "PodsReady", "the cluster is up")
+        _judge_autoscaler(draft, head)
         _with_head(draft, head)
         return
     if known is None or known.reason != HEAD_LOST:
@@ -127,10 +130,40 @@ def _watch_running(draft: Draft, attempt: Attempt) -> None:
     _without_head(draft, attempt)
 
 
+def _answers(draft: Draft, head: Manifest) -> bool:
+    """Whether the driver in this very head was heard of late: a probe that fails is no lost head."""
+    report = draft.observed.report
+    if report is None or not report.head_uid or report.head_uid != head["metadata"].get("uid"):
+        return False
+    return draft.now_s - report.received_s <= draft.times.driver_silent_s
+
+
+def _judge_autoscaler(draft: Draft, head: Manifest) -> None:
+    """Head pods never restart a container: where the autoscaler has ended, pools keep their size."""
+    ended = (container_status(head, AUTOSCALER).get("state") or {}).get("terminated")
+    if ended is None:
+        draft.drop_condition(AUTOSCALING)
+        return
+    why = f"{ended.get('reason') or 'Error'}, exit code {ended.get('exitCode')}"
+    hint = f"annotate the RLJob with {names.ANNOTATION_RESTART}, and raise settings.autoscaler.resources if it ran out"
+    text = f"the autoscaler of pod {head['metadata']['name']} has ended ({why}): pools keep their size; {hint}"
+    draft.set_condition(AUTOSCALING, False, "AutoscalerDown", text, warn=True)
+
+
 def _without_head(draft: Draft, attempt: Attempt) -> None:
-    """KubeRay brings it back and submits again; the operator only steps in when that takes too long."""
+    """KubeRay brings it back and submits again; the operator only steps in when that does not happen.
+
+    A new head that waits for a node, a volume or an image would wait for the same in another attempt.
+    """
     draft.set(phase="Recovering")
+    wait = why_pods_wait(pod for pod in draft.observed.pods_of(attempt.number, names.HEAD) if is_alive(pod))
     text = "the head pod is not ready; KubeRay brings it back"
+    blocked = wait is not None and wait.reason != "WaitingForPods"
+    if wait is not None and blocked:
+        text = f"the head pod was lost, and the new one waits: {wait.reason}: {wait.message}"
+    loss = newest_head_loss(draft)
+    if loss is not None and loss.failure_class == NODE_LOST:
+        text += "; a ReadWriteOnce volume is let go by a dead node after some six minutes, other storage at once"
     draft.set_condition("Provisioned", False, HEAD_LOST, text, warn=True)
     draft.set_condition("Training", False, HEAD_LOST, text, quiet=True)
     for pod in draft.observed.pods_of(attempt.number, names.HEAD):
@@ -144,6 +177,9 @@ def _without_head(draft: Draft, attempt: Attempt) -> None:
                 draft.act(ForceDeletePod(pod["metadata"]["name"], str(pod["metadata"].get("uid", ""))))
     away_s = draft.since_s("Provisioned")
     left = draft.times.head_lost_s - away_s
+    if left <= 0 and blocked and wait is not None:
+        is_too_late(draft, attempt, wait)
+        return
     if left > 0:
         draft.look_again(left)
         return
@@ -157,6 +193,7 @@ def _with_head(draft: Draft, head: Manifest) -> None:
     if report is None or report.head_uid not in ("", head["metadata"].get("uid")):
         draft.set(phase=start_phase(draft))
         draft.set_condition("Training", False, "DriverStarting", "the driver is being started")
+        _watch_silence(draft, draft.since_s("Training"))
         return
     silent_s = draft.now_s - report.received_s
     if silent_s > draft.times.driver_silent_s:
@@ -164,6 +201,7 @@ def _with_head(draft: Draft, head: Manifest) -> None:
         text = "the driver's status cannot be read any more; its last numbers are in status.training"
         draft.set_condition("Training", None, "DriverSilent", text, warn=True)
         draft.look_again(draft.times.poll_s)
+        _watch_silence(draft, silent_s)
         return
     draft.look_again(draft.times.driver_silent_s - silent_s)  # whatever else is new makes for a look by itself
     if report.final is not None:
@@ -180,6 +218,16 @@ def _with_head(draft: Draft, head: Manifest) -> None:
         draft.set(phase="Running")
         draft.set_condition("Training", True, "Training", "the driver trains")
     _watch_progress(draft, report)
+
+
+def _watch_silence(draft: Draft, silent_s: float) -> None:
+    """A driver that hangs says nothing. Where no other one answers either, it is the network that does."""
+    timeout = draft.job.spec.stall_timeout
+    if timeout is None or not draft.observed.drivers_answer:
+        return
+    if silent_s > parse_duration(timeout):
+        text = f"the driver has said nothing for {silent_s:.0f} s (stallTimeout {timeout}), and others have"
+        close(draft, Failure("Stalled", True, False, text))
 
 
 def _watch_progress(draft: Draft, report: DriverReport) -> None:

@@ -236,20 +236,20 @@ class Workers:
         try:
             again_s = await self._reconciler.reconcile(key)
         except ApiError as error:
-            RECONCILE_ERRORS.labels(reason=error.reason or str(error.code)).inc()
+            RECONCILE_ERRORS.labels(handler="reconcile", reason=error.reason or str(error.code)).inc()
             delay_s = self._queue.failed(key, error.retry_after_s or 0.0)
             level = logging.WARNING if error.code in (0, 409, 429) or error.code >= 500 else logging.ERROR
             logger.log(level, "job=%s/%s put off for %.1f s: %s", key.namespace, key.name, delay_s, error)
-            RECONCILE_SECONDS.labels(result="error").observe(time.monotonic() - started)
+            RECONCILE_SECONDS.labels(handler="reconcile", result="error").observe(time.monotonic() - started)
         except Exception:
-            RECONCILE_ERRORS.labels(reason="Bug").inc()
+            RECONCILE_ERRORS.labels(handler="reconcile", reason="Bug").inc()
             delay_s = self._queue.failed(key, 5.0)
             logger.exception("job=%s/%s put off for %.1f s: a bug", key.namespace, key.name, delay_s)
-            RECONCILE_SECONDS.labels(result="error").observe(time.monotonic() - started)
+            RECONCILE_SECONDS.labels(handler="reconcile", result="error").observe(time.monotonic() - started)
         else:
             self._queue.done(key)
             if again_s is None:
                 self._queue.forget(key)
             else:
                 self._queue.add_later(key, again_s)
-            RECONCILE_SECONDS.labels(result="ok").observe(time.monotonic() - started)
+            RECONCILE_SECONDS.labels(handler="reconcile", result="ok").observe(time.monotonic() - started)

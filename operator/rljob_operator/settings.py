@@ -98,6 +98,11 @@ class TimeSettings(SettingsModel):
     compare_s: float = Field(
         default=60.0, ge=1, description="Between two comparisons of what is there with what watches told."
     )
+    try_refused_again_s: float = Field(
+        default=60.0,
+        ge=1,
+        description="Between two tries of what the API server refused, in seconds: KubeRay or a webhook may change.",
+    )
 
 
 class Settings(SettingsModel):

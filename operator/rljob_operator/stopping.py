@@ -7,9 +7,13 @@ from rljob_operator import names
 from rljob_operator.actions import TryRayJob
 from rljob_operator.draft import Draft
 from rljob_operator.observed import is_alive
-from rljob_operator.provision import in_terms_of, ray_job, spec_hash
+from rljob_operator.pools import is_autoscaled
+from rljob_operator.provision import in_terms_of, is_queued, ray_job, spec_hash
 from rljob_operator.run_config import apply_config, checkpoint_answered, stop_token
 from rljob_operator.timestamps import to_seconds
+
+LOOK_AT_INVALID_S = 10.0
+"""What is in the way of a valid manifest may go away: nobody tells."""
 
 _CAN_SAVE = ("Running", "Paused", "Recovering", "Stopping")
 
@@ -35,9 +39,13 @@ def wish_to_end(draft: Draft) -> tuple[str, str] | None:
     if wanted_restart(draft):
         return "RestartRequested", f"annotation {names.ANNOTATION_RESTART} has a new value"
     if found is not None and not draft.observed.problem:
-        made_from = (found["metadata"].get("annotations") or {}).get(names.ANNOTATION_SPEC_HASH)
+        annotations = found["metadata"].get("annotations") or {}
+        made_from = annotations.get(names.ANNOTATION_SPEC_HASH)
         if made_from is not None and made_from != spec_hash(job) and _can_be_made(draft):
             return "SpecChanged", "pods are made anew from the changed manifest, training goes on from a checkpoint"
+        autoscaled = is_autoscaled(job.spec, enabled=draft.settings.autoscaler.enabled, queued=is_queued(job))
+        if autoscaled and annotations.get(names.ANNOTATION_RANGES) == "false":
+            return "SpecChanged", "pools are ranges now: pods are made anew with an autoscaler, training goes on"
     return None
 
 
@@ -51,6 +59,9 @@ def _can_be_made(draft: Draft) -> bool:
         problem, reason = str(error), "InvalidPodTemplate"
     if problem:
         draft.refuse(reason, f"{in_terms_of(job, problem)}; the pods stay as they are")
+        if observed.try_again and problem == observed.rejected:
+            draft.act(TryRayJob(manifest))
+        draft.look_again(LOOK_AT_INVALID_S)
         return False
     if not observed.accepted:
         draft.act(TryRayJob(manifest))

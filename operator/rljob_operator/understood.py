@@ -12,6 +12,10 @@ from rlcore.errors import UserError
 from rljob_operator import names
 from rljob_operator.cache import JobRecord
 from rljob_operator.observed import Manifest
+from rljob_operator.provision import is_queued
+
+KUEUE_GROUPS = 7
+"""Worker groups of a RayJob: a Workload has eight pod sets, and one is the head's."""
 
 
 def understood(record: JobRecord) -> tuple[RLJob | None, str]:
@@ -42,13 +46,32 @@ def parse(raw: Manifest) -> tuple[RLJob | None, str]:
         "spec": raw.get("spec") or {},
     }
     try:
-        return RLJob.model_validate(document, by_alias=True, by_name=False, context={"manifest": True}), ""
+        job = RLJob.model_validate(document, by_alias=True, by_name=False, context={"manifest": True})
+        return (None, problem) if (problem := _unsupported(job)) else (job, "")
     except ValidationError as error:
         from rlcore.api.explain import explain_value  # which makes the whole schema
 
         return None, "; ".join(explain_value(error, document))
     except UserError as error:
         return None, str(error)
+
+
+def _unsupported(job: RLJob) -> str:
+    """What the schema allows and no cluster runs; better said now than by a driver on paid nodes."""
+    groups = len(job.spec.evaluators.pools) + 1
+    if is_queued(job) and groups > KUEUE_GROUPS:
+        return (
+            f"spec.evaluators.pools: {groups - 1} pools and the learner are more than the {KUEUE_GROUPS} groups of "
+            f"pods that Kueue admits; join pools, or remove the label {names.QUEUE_LABEL}"
+        )
+    if job.spec.learner.replicas > 1:
+        return (
+            f"spec.learner.replicas: {job.spec.resolved_optimizer} uses the devices of one learner; set it to 1, and "
+            "spec.learner.gpus to the GPUs of that pod"
+        )
+    if job.spec.population is not None:
+        return "spec.population: a population does not train in a cluster yet; remove it to train a single trial"
+    return ""
 
 
 def as_it_was(raw: Manifest, spec: Mapping[str, Any]) -> RLJob | None:

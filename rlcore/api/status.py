@@ -181,5 +181,8 @@ class RLJobStatus(StatusModel):
     resolved_config_hash: Annotated[str, StringConstraints(max_length=128)] = Field(
         default="", description="Hash of the hyper-parameters as resolved at the first attempt, defaults included."
     )
+    reached_goal: Annotated[str, StringConstraints(max_length=128)] = Field(
+        default="", description="Hash of spec.stop as it was when the job succeeded; another one begins it again."
+    )
     started_at: Time | None = Field(default=None, description="When the first attempt began, RFC 3339.")
     finished_at: Time | None = Field(default=None, description="When the job succeeded or failed, RFC 3339.")

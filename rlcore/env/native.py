@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import MultiDiscrete
 from gymnasium.vector import AutoresetMode
 
 from rlcore.env.actions import ActionLayout, mask_size
@@ -20,6 +21,26 @@ def autoreset_mode(env: Any) -> AutoresetMode | None:
     """The declared autoreset mode; None where the environment says nothing that gymnasium knows."""
     mode = env.metadata.get("autoreset_mode")
     return mode if isinstance(mode, AutoresetMode) else None
+
+
+class QuickMultiDiscrete(MultiDiscrete):
+    """The same space; asking whether it contains an array takes a tenth of the time."""
+
+    def contains(self, x: Any) -> bool:
+        actions = np.asarray(x)
+        if actions.shape != self.nvec.shape:
+            return False
+        offsets = actions - self.start
+        return bool(((offsets >= 0) & (offsets < self.nvec)).all())
+
+
+def quick_to_check(env: Any) -> Any:
+    """The environment, whose own check of every step's actions cost it a third of CartPole's time."""
+    inner: Any = getattr(env, "unwrapped", env)
+    space: Any = getattr(inner, "action_space", None)
+    if type(space) is MultiDiscrete and space.nvec.ndim == 1:
+        inner.action_space = QuickMultiDiscrete(space.nvec, dtype=space.dtype, start=space.start)
+    return env
 
 
 class NativeVectorEnv(VectorEnv):
@@ -42,7 +63,7 @@ class NativeVectorEnv(VectorEnv):
         self._make = make
         self._seed_each = seed_each
         self._worker_index = worker_index
-        self._env = make()
+        self._env = quick_to_check(make())
         mode = autoreset_mode(self._env)
         if mode is not AutoresetMode.NEXT_STEP:
             self._env.close()
@@ -173,7 +194,7 @@ class NativeVectorEnv(VectorEnv):
     def _step_restart(self) -> Step:
         """Replace the vector environment that raised, and begin new episodes everywhere."""
         try:
-            replacement = self._make()
+            replacement = quick_to_check(self._make())
             self._env.close()
             self._env = replacement
             self._reset(seeding=True)

@@ -169,6 +169,19 @@ def test_a_name_that_something_else_has_is_waited_for(job: Job) -> None:
     assert job.condition("Valid")["status"] == "True"
 
 
+def test_a_config_map_of_somebody_else_is_left_alone(job: Job) -> None:
+    job.kubectl("create", "configmap", f"{job.name}-run", "--from-literal=mine=1")
+    job.apply(script=SLOW)
+    job.comes(lambda s: any(c["reason"] == "NameTaken" for c in s.get("conditions", [])), "NameTaken")
+    assert f"ConfigMap {job.name}-run is there already" in job.condition("Valid")["message"]
+    found = job.get("configmap", f"{job.name}-run")
+    assert found["data"] == {"mine": "1"}
+    assert "ownerReferences" not in found["metadata"]
+    assert not job.list("rayjobs")
+    job.kubectl("delete", "configmap", f"{job.name}-run")
+    job.reaches("Running")
+
+
 def test_an_invalid_job_can_be_suspended_and_deleted(job: Job) -> None:
     case = CASES["misspelled-field"]
     job.apply(script=SLOW, **case.spec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -20,7 +21,10 @@ from tests.kube.wait import eventually
 
 pytestmark = pytest.mark.timeout(240)
 
-SETTINGS: dict[str, Any] = {"workers": 2, "times": {"compareSeconds": 2, "liveStatusSeconds": 3600}}
+SETTINGS: dict[str, Any] = {
+    "workers": 2,
+    "times": {"compareSeconds": 2, "liveStatusSeconds": 3600, "tryRefusedAgainSeconds": 2},
+}
 SLOW = {"timestepsPerS": 1_000}
 FAILS_ONCE = {"timestepsPerS": 1_000_000, "failAfterS": 0.1, "failures": 1, "exitCode": 3, "message": "boom"}
 RATE = 0.2
@@ -175,6 +179,37 @@ def test_an_operator_that_starts_before_the_api_server_waits_for_it(
     proxy.heal()
     assert job.reaches("Succeeded")["attempt"] == 2
     assert process.pid == pid
+
+
+def test_what_a_webhook_refused_is_made_once_it_thinks_better_of_it(operator: OperatorProcess, job: Job) -> None:
+    """A refusal of the object itself (422), as of an old KubeRay's schema: nobody has to touch the job."""
+    name = f"refuse-{job.namespace}"
+    where = {"matchLabels": {"kubernetes.io/metadata.name": job.namespace}}
+    rule = {"apiGroups": ["ray.io"], "apiVersions": ["*"], "resources": ["rayjobs"], "operations": ["CREATE"]}
+    validation = {"expression": "false", "message": "not today", "reason": "Invalid"}
+    kinds = {
+        "ValidatingAdmissionPolicy": {
+            "matchConstraints": {"resourceRules": [rule], "namespaceSelector": where},
+            "validations": [validation],
+        },
+        "ValidatingAdmissionPolicyBinding": {"policyName": name, "validationActions": ["Deny"]},
+    }
+    api_version = "admissionregistration.k8s.io/v1"
+    items = [
+        {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        for kind, spec in kinds.items()
+    ]
+    job.cluster.apply(*items)
+    try:
+        time.sleep(2)  # until it is in force: nothing tells
+        job.apply(script=SLOW)
+        job.comes(lambda s: any(c["reason"] == "RayJobRejected" for c in s.get("conditions", [])), "the refusal")
+        assert "not today" in job.condition("Valid")["message"]
+    finally:
+        job.cluster.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name)
+    job.reaches("Running")
+    assert job.condition("Valid")["status"] == "True"
+    assert [reason for reason, _ in job.events()].count("RayJobRejected") == 1
 
 
 def test_kopf_never_gives_up_on_a_watch() -> None:

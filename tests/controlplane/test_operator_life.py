@@ -189,6 +189,16 @@ def test_a_finished_job_is_deleted_after_its_time_to_live(job: Job) -> None:
     eventually(lambda: not job.get(), deadline_s=90, what="the RLJob deleted")
 
 
+def test_a_new_goal_begins_a_complete_job_again_from_its_checkpoint(job: Job) -> None:
+    job.apply(script=FAST, stop={"timesteps": 100_000})
+    reached = job.reaches("Succeeded")["training"]["timesteps"]
+    job.patch({"stop": {"timesteps": 10 * reached}})
+    job.told("NewGoal")
+    status = job.comes(lambda s: s["phase"] == "Succeeded" and s["attempt"] == 2, "success once more")
+    assert status["training"]["timesteps"] >= 10 * reached
+    assert status.get("restarts", 0) == 0
+
+
 def test_a_job_that_is_deleted_and_made_again_starts_over(job: Job) -> None:
     job.apply(script=SLOW)
     job.reaches("Running")

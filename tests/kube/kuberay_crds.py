@@ -17,7 +17,7 @@ KINDS = {"RayCluster": "rayclusters", "RayJob": "rayjobs"}
 ANYTHING: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 EITHER: Schema = {"x-kubernetes-int-or-string": True}
 NUMBERS_OR_TEXT = {"io.k8s.apimachinery.pkg.util.intstr.IntOrString", "io.k8s.apimachinery.pkg.api.resource.Quantity"}
-KEPT = ("type", "format", "enum", "required", "nullable")
+KEPT = ("type", "format", "enum", "required", "nullable", "x-kubernetes-preserve-unknown-fields")
 """What a CRD's schema may take over; defaults are the API server's to set, once pods are made."""
 
 

@@ -115,7 +115,7 @@ class Run:
         if self.phase == "Starting":
             if now_s < self.started_s + self.script.start_delay_s:
                 return
-            self._begin()
+            self._begin(control)
         if self.final is not None:
             self._wait_for_observation(now_s, control)
             return
@@ -190,14 +190,14 @@ class Run:
             f"last available logs (truncated to 20,000 chars):\n{tail}\n"
         )
 
-    def _begin(self) -> None:
+    def _begin(self, control: Mapping[str, Any]) -> None:
         self.timesteps, self.elapsed_s = float(self.storage.timesteps), self.storage.elapsed_s
         self.seen_s = self.checkpoint_s = self.started_s + self.script.start_delay_s
         self.phase = "Running"
         self.log.append(f"attempt={self.attempt} resumed_at={self.storage.timesteps}")
         if self.storage.time_s is None:
             self._save(self.seen_s)  # storage that cannot be written is found at once
-        if self.storage.complete:
+        if self.storage.complete and self._stop_reason(control.get("stop") or {}):
             self._finish(0, "the job was complete before", self.seen_s)
 
     def _misbehave(self, now_s: float) -> None:

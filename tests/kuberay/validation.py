@@ -91,6 +91,9 @@ def _cluster_spec_problems(spec: Mapping[str, Any]) -> Iterator[str]:
         yield "the groupNames of the worker groups must differ"
     for group in groups:
         yield from _size_problems(group, autoscaled)
+    for group in groups:
+        if "idleTimeoutSeconds" in group and (spec.get("autoscalerOptions") or {}).get("version") != "v2":
+            yield f"worker group {group['groupName']} has idleTimeoutSeconds, and the autoscaler's version is not v2"
     if autoscaled and (spec.get("autoscalerOptions") or {}).get("version") == "v2":
         for name, group in (("the head", head), *((f"worker group {g['groupName']}", g) for g in groups)):
             if group["template"]["spec"].get("restartPolicy", "Never") != "Never":

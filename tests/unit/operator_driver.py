@@ -77,7 +77,7 @@ class Driver:
             return
         if self.phase == "Starting":
             self.phase, self.timesteps = "Running", self.storage.timesteps
-        if self.storage.complete:
+        if self.storage.complete and self.storage.timesteps >= control["stop"]["timesteps"]:
             self._end(0, now_s)
         elif script.failures > 0 and age_s >= script.fail_after_s:
             script.failures -= 1

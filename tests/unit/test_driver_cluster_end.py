@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ from rlcore.errors import (
 )
 from rlcore.metrics.attempt_status import AttemptBoard
 from rlcore.metrics.result import IterationResult
-from rlcore.prestop import SOCKET_FILE, ask_for_checkpoint
+from rlcore.prestop import SOCKET_FILE, ask_for_checkpoint, wait_for_checkpoint
 
 ROOT = Path(__file__).parents[2]
 
@@ -181,6 +182,50 @@ def test_the_hook_gives_up_on_a_driver_that_is_busy(tmp_path):
         assert ask_for_checkpoint(str(tmp_path), deadline_s=0.2) == "no checkpoint: timed out"
     finally:
         requests.close()
+
+
+class StatusServer:
+    """A driver's status, which names the next of `requests` at each look."""
+
+    def __init__(self, *requests: str | None) -> None:
+        left = list(requests)
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = json.dumps({"checkpoint": {"request": left.pop(0) if len(left) > 1 else left[0]}}).encode()
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/status"
+
+    def __enter__(self) -> "StatusServer":
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def test_a_learners_hook_waits_for_the_checkpoint_that_was_asked_for_on_its_account():
+    with StatusServer(None, "learner-another", "learner-uid") as server:
+        assert wait_for_checkpoint(server.url, "learner-uid") == "the checkpoint is written"
+    assert wait_for_checkpoint(server.url, "learner-uid").startswith("no driver to wait for")
+    with StatusServer(None) as server:
+        assert wait_for_checkpoint(server.url, "learner-uid", deadline_s=0.2) == "no checkpoint within 0 s"
+
+
+def test_a_learners_hook_never_fails():
+    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-m", "rlcore.prestop", "learner"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, cwd=ROOT)
+    assert done.returncode == 0
+    assert "no driver to wait for" in done.stderr
 
 
 def test_the_hook_imports_nothing_but_the_standard_library():

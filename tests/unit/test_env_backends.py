@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from rlcore.api import EnvironmentSpec
 from rlcore.env import Step, VectorEnv, make_vector_env
-from rlcore.env.native import NativeVectorEnv
+from rlcore.env.native import NativeVectorEnv, QuickMultiDiscrete, quick_to_check
 from rlcore.env.reward_clipping import RewardClipping
 from rlcore.env.sync import SyncVectorEnv
 from rlcore.errors import EnvironmentFailure
@@ -213,3 +213,21 @@ def test_rewards_are_clipped_for_training_and_kept_for_reporting() -> None:
     env.step(np.array([RAISE, GO]))
     assert [failure.env_index for failure in env.drain_failures()] == [0]
     assert env.failures == env.env.failures == []
+
+
+def test_the_quick_check_of_actions_says_what_gymnasiums_says():
+    space = gym.spaces.MultiDiscrete([2, 3, 2], start=[0, 1, 0])
+    quick = QuickMultiDiscrete(space.nvec, start=space.start)
+    assert quick == space
+    for actions in ([0, 1, 0], [1, 3, 1], [2, 1, 0], [0, 0, 0], [0, 4, 1], [-1, 1, 0], [0, 1], [[0, 1, 0]]):
+        assert quick.contains(np.array(actions)) == space.contains(np.array(actions)), actions
+
+
+def test_cartpoles_own_vectorization_is_quick_to_check_and_still_refuses_a_wrong_action():
+    env = quick_to_check(gym.make_vec("CartPole-v1", num_envs=3, vectorization_mode="vector_entry_point"))
+    assert type(env.unwrapped.action_space) is QuickMultiDiscrete
+    env.reset(seed=0)
+    env.step(np.array([0, 1, 1]))
+    with pytest.raises(AssertionError, match="invalid"):
+        env.step(np.array([0, 1, 2]))
+    env.close()

@@ -88,7 +88,13 @@ def test_hyper_parameters_are_those_of_the_first_start():
         ({"report": report("Running", when=-59.0)}, "Running", ("True", "Training")),
         ({"report": report("Running", head="uid-another")}, "Provisioning", ("False", "DriverStarting")),
         ({"report": report("Running"), "pods": []}, "Recovering", ("False", "HeadLost")),
-        ({"report": report("Running"), "pods": [pod("head", ready=False)]}, "Recovering", ("False", "HeadLost")),
+        ({"report": report("Running"), "pods": [pod("head", ready=False)]}, "Running", ("True", "Training")),
+        ({"report": None, "pods": [pod("head", ready=False)]}, "Recovering", ("False", "HeadLost")),
+        (
+            {"report": report(head="uid-a"), "pods": [pod("head", ready=False)]},
+            "Recovering",
+            ("False", "HeadLost"),
+        ),
         ({"report": report("Running"), "pods": [pod("head", deleted_at=0)]}, "Recovering", ("False", "HeadLost")),
     ],
     ids=[
@@ -101,7 +107,9 @@ def test_hyper_parameters_are_those_of_the_first_start():
         "not silent yet",
         "a driver of an earlier head",
         "no head",
-        "head not ready",
+        "head not ready, and its driver answers",
+        "head not ready, and no word",
+        "head not ready, and the driver of an earlier one answers",
         "head being deleted",
     ],
 )

@@ -102,7 +102,9 @@ def everything() -> RLJob:
                     "nodeSelector": {"disk": "ssd"},
                     "tolerations": [{"key": "batch", "value": "true", "effect": "NoExecute", "tolerationSeconds": 5}],
                     "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
-                    "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1}],
+                    "topologySpreadConstraints": [
+                        {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}
+                    ],
                     "idleTimeout": "2m",
                 }
             ]
@@ -114,7 +116,7 @@ CASES: dict[str, tuple[RLJob, Settings]] = {
     "cartpole": (example(), Settings()),
     "mixed-gke": (job("mixed", learner=GPU_LEARNER), settings(placement={"preset": "gke"})),
     "eks-preemptible-learner": (
-        job("eks", learner={**GPU_LEARNER, "preemptible": True, "replicas": 2}),
+        job("eks", learner={**GPU_LEARNER, "preemptible": True}),
         settings(placement={"preset": "eks", "preemptible": {"tolerations": [{"key": "spot", "operator": "Exists"}]}}),
     ),
     "everything": (everything(), settings(placement={"preset": "aks"})),

@@ -231,6 +231,21 @@ def test_a_checkpoint_on_request():
     assert len(asked) == 1
 
 
+def test_a_learner_that_is_to_go_is_waited_for_until_its_weights_are_saved():
+    world = World(raw_job(), script=Script(checkpoint_every_s=1000)).run_to("Running").run(5)
+    (learner,) = world.pods_of(names.LEARNER)
+    going = world.pods[learner]
+    going["metadata"] |= {"deletionTimestamp": at(1000), "deletionGracePeriodSeconds": 30}
+    world.tell("pods", going)
+    world.run(1)
+    token = f"learner-{going['metadata']['uid']}"
+    assert world.control()["checkpointRequest"] == token
+    world.run(4)
+    assert world.drivers
+    assert world.storage.time_s is not None
+    assert world.control()["checkpointRequest"] is None
+
+
 def test_a_checkpoint_that_is_asked_for_while_nothing_runs_is_written_when_something_does():
     world = World(raw_job(suspend=True), script=Script(checkpoint_every_s=1000)).run(5)
     world.annotate(names.ANNOTATION_CHECKPOINT, "1")
