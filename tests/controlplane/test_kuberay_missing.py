@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Iterator
 
 import pytest
+from kubernetes import client
 
 from tests.controlplane.conftest import fresh_namespace, skip_without_binaries
 from tests.controlplane.operated import Job, Operated
@@ -44,6 +47,27 @@ def says_what_is_missing(job: Job) -> None:
     assert "helm install kuberay-operator" in provisioned["message"]
 
 
+def garbage_collector_knows_rayclusters(cluster: Cluster, namespace: str) -> None:
+    """Waits until what a lost RayCluster leaves behind is collected, as in a cluster that has had KubeRay for a while.
+
+    Kubernetes' collector learns of new kinds every 30 s; it never collects for a kind that went before it had learned
+    of it.
+    """
+    core = client.CoreV1Api(cluster.api)
+
+    def collected() -> bool:
+        # A new one each time: between its attempts at an old one the collector waits ever longer.
+        owner = client.V1OwnerReference(api_version="ray.io/v1", kind="RayCluster", name="none", uid=str(uuid.uuid4()))
+        metadata = client.V1ObjectMeta(
+            generate_name="left-behind-", labels={"left": "behind"}, owner_references=[owner]
+        )
+        name = core.create_namespaced_config_map(namespace, client.V1ConfigMap(metadata=metadata)).metadata.name
+        time.sleep(1)
+        return name not in {item.metadata.name for item in core.list_namespaced_config_map(namespace).items}
+
+    eventually(collected, 90, interval_s=1, what="a garbage collector that knows RayClusters")
+
+
 def _reason(status: dict[str, object], kind: str) -> str:
     conditions: list[dict[str, str]] = status.get("conditions", [])  # type: ignore[assignment]
     return next((c["reason"] for c in conditions if c["type"] == kind), "")
@@ -66,6 +90,7 @@ def test_a_running_job_survives_that_kuberay_is_removed_and_installed_again(bare
     bare.cluster.install_kuberay_crds()
     job.apply(script={**SLOW, "checkpointEveryS": 0.5})
     saved = job.comes(lambda s: (s.get("checkpoint") or {}).get("timesteps"), "a checkpoint")["checkpoint"]["timesteps"]
+    garbage_collector_knows_rayclusters(bare.cluster, job.namespace)
     bare.cluster.remove_kuberay_crds()
     says_what_is_missing(job)
     job.gone("pods")
