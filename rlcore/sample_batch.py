@@ -61,6 +61,8 @@ class Fragment:
         policy_version: version of the weights that acted.
         raw_observations: [T + 1, N, *obs] before the observation filter, None without one.
         paid_rewards: float32 [T, N] before reward clipping, None where `rewards` are what the environment paid.
+        held_back: the last so many steps are here for those before them to look ahead to, and become transitions of the
+            next fragment, which begins with them; see PolicyGraph.lookahead.
     """
 
     observations: np.ndarray
@@ -78,6 +80,7 @@ class Fragment:
     policy_version: int = 0
     raw_observations: np.ndarray | None = None
     paid_rewards: np.ndarray | None = None
+    held_back: int = 0
 
     @property
     def length(self) -> int:
@@ -93,6 +96,13 @@ class Fragment:
     def done(self) -> np.ndarray:
         """bool [T, N]: the row ends an episode, in either way."""
         return self.terminated | self.truncated
+
+    @property
+    def ready(self) -> np.ndarray:
+        """bool [T, N]: the row is a transition, and whatever comes after it that it needs is here."""
+        ready = self.valid.copy()
+        ready[self.length - self.held_back :] = False
+        return ready
 
     @property
     def starts(self) -> np.ndarray:

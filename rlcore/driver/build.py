@@ -11,7 +11,7 @@ import gymnasium as gym
 from rlcore.algorithms import ALGORITHMS
 from rlcore.api import RLJobSpec
 from rlcore.api.algorithms.offline import OfflineConfig
-from rlcore.driver.plan import Plan
+from rlcore.driver.plan import Machine, Plan, make_plan
 from rlcore.env.normalize import MeanStdFilter
 from rlcore.errors import UnsupportedError
 from rlcore.evaluation.config import EvaluatorConfig, PolicySpec
@@ -58,6 +58,33 @@ def evaluator_config(spec: RLJobSpec, plan: Plan, seed: int) -> EvaluatorConfig:
     )
 
 
+def check_job(spec: RLJobSpec) -> None:
+    """Judges a job by its environment and its records, before Ray or a node is asked for anything.
+
+    Raises:
+        UserError: it cannot be trained.
+    """
+    plan = make_plan(spec, Machine(cores=1, gpus=0))
+    require_possible(spec, evaluator_config(spec, plan, seed=0))
+
+
+def require_possible(spec: RLJobSpec, config: EvaluatorConfig) -> dict[str, Spaces]:
+    """Each policy's spaces, which the algorithm, its model, replay and records fit.
+
+    Raises:
+        UserError: one of them does not.
+    """
+    spaces = probe_spaces(config)
+    refuse_filtered_images(config, spaces)
+    for policy_id, (_, action_space) in spaces.items():
+        config.policies[policy_id].graph.require_action_space(action_space, spec.algorithm)
+    ALGORITHMS[spec.algorithm].check(spec, spaces)
+    if isinstance(spec.config, OfflineConfig):
+        (policy_spaces,) = spaces.values()
+        require_fitting_input(spec.config.input, policy_spaces, spec.environment.id)
+    return spaces
+
+
 def build(
     spec: RLJobSpec,
     plan: Plan,
@@ -79,15 +106,8 @@ def build(
         UserError: the environment, the model or a mapping cannot be made; nothing is left running.
     """
     config = evaluator_config(spec, plan, seed)
-    spaces = probe_spaces(config)
-    refuse_filtered_images(config, spaces)
-    for policy_id, (_, action_space) in spaces.items():
-        config.policies[policy_id].graph.require_action_space(action_space, spec.algorithm)
-    ALGORITHMS[spec.algorithm].check(spec, spaces)
+    spaces = require_possible(spec, config)
     strategy = OPTIMIZERS[spec.resolved_optimizer]
-    if isinstance(spec.config, OfflineConfig):
-        (policy_spaces,) = spaces.values()
-        require_fitting_input(spec.config.input, policy_spaces, spec.environment.id)
     with ExitStack() as stack:
         learner = _learner(config, plan, spaces)
         if isinstance(learner, RemoteLearner):
@@ -99,12 +119,8 @@ def build(
         else:
             evaluators = LocalEvaluators([])
         stack.callback(evaluators.stop)
-        optimizer = strategy(
-            learner,
-            evaluators,
-            ALGORITHMS[spec.algorithm].optimizer_config(spec.config, plan.fragment_size),
-            _filters(config, spaces),
-        )
+        settings = ALGORITHMS[spec.algorithm].optimizer_config(spec.config, plan.fragment_size)
+        optimizer = strategy(learner, evaluators, replace(settings, seed=seed), _filters(config, spaces))
         stack.pop_all()
     return Parts(optimizer, config, spaces)
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from rlcore.sample_batch import Fragment
+
+_IN_TIME = (
+    "observations", "actions", "rewards", "terminated", "truncated", "valid",
+    "action_mask", "raw_observations", "paid_rewards",
+)  # fmt: skip
 
 
 def join_fragments(parts: Sequence[Fragment]) -> Fragment:
@@ -45,6 +51,26 @@ def join_fragments(parts: Sequence[Fragment]) -> Fragment:
         last_state=last.last_state,
         raw_observations=overlapping("raw_observations"),
         paid_rewards=None if first.paid_rewards is None else in_time("paid_rewards"),
+        agents={name: np.concatenate([part.agents[name] for part in parts]) for name in first.agents},
+    )
+
+
+def last_steps(fragment: Fragment, steps: int) -> Fragment:
+    """The last steps as a fragment of their own, copied; recurrent states are left out."""
+    first = max(0, fragment.length - steps)
+
+    def cut(column: np.ndarray | None) -> np.ndarray | None:
+        return None if column is None else column[first:].copy()
+
+    columns: dict[str, Any] = {name: cut(getattr(fragment, name)) for name in _IN_TIME}
+    return replace(
+        fragment,
+        **columns,
+        extras={name: column[first:].copy() for name, column in fragment.extras.items()},
+        states=[],
+        last_state=[],
+        first_starts=fragment.starts[first].copy(),
+        held_back=0,
     )
 
 

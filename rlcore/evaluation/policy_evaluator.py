@@ -104,8 +104,10 @@ class PolicyEvaluator:
         else:
             fragments = self._run_complete_episodes()
         self._absorb(fragments, learn_filter=True)
-        batches = {p: self.policies[p].postprocess(fragments[p], others_of(p, fragments)) for p in self.trained}
         rows = sum(int(np.count_nonzero(fragment.valid)) for fragment in fragments.values())
+        if self.config.batch_mode == "truncate":
+            fragments = {policy_id: self.tracks[policy_id].hold_back(part) for policy_id, part in fragments.items()}
+        batches = {p: self.policies[p].postprocess(fragments[p], others_of(p, fragments)) for p in self.trained}
         return MultiAgentBatch(batches, self.world.take_env_steps(rows))
 
     def sample_with_info(self) -> tuple[MultiAgentBatch | PackedBatch, SampleInfo]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from rlcore.env.base import Step
 from rlcore.env.normalize import MeanStdFilter
 from rlcore.evaluation.episodes import Episode, EpisodeCounter
+from rlcore.evaluation.own_time import OwnTime
+from rlcore.evaluation.fragments import join_fragments, last_steps
 from rlcore.policy.torch_policy_graph import TorchPolicyGraph
 from rlcore.sample_batch import Fragment
 
@@ -21,10 +24,17 @@ class Track:
         slots: N.
         filter_observations: normalise observations by their running mean and deviation.
         sequence_length: distance in steps between kept recurrent states.
+        turn_based: agents move one after the other; see OwnTime.
     """
 
     def __init__(
-        self, policy: TorchPolicyGraph, slots: int, *, filter_observations: bool, sequence_length: int
+        self,
+        policy: TorchPolicyGraph,
+        slots: int,
+        *,
+        filter_observations: bool,
+        sequence_length: int,
+        turn_based: bool = False,
     ) -> None:
         self.policy = policy
         self.slots = slots
@@ -32,8 +42,10 @@ class Track:
         shape = policy.observation_space.shape
         self.filter = MeanStdFilter(shape) if filter_observations else None
         self.counter = EpisodeCounter(slots)
+        self.own_time = OwnTime(slots) if turn_based else None
         self.state = policy.initial_state(slots)
         self.fresh = np.ones(slots, dtype=bool)
+        self.held_back: Fragment | None = None
         self._observation_dtype = np.float32 if self.filter else policy.observation_space.dtype
         self._shape = shape
 
@@ -43,6 +55,7 @@ class Track:
         self.current_mask = None if mask is None else mask.copy()
         self.state = self.policy.initial_state(self.slots)
         self.fresh = np.ones(self.slots, dtype=bool)
+        self.held_back = None
 
     def begin(self, length: int, *, explore: bool) -> None:
         """Makes room for a fragment of `length` steps."""
@@ -58,6 +71,7 @@ class Track:
         self.valid = np.empty((t, n), bool)
         self.extras: dict[str, np.ndarray] = {}
         self.masks = None if self.current_mask is None else np.empty((t + 1, *self.current_mask.shape), bool)
+        self.agents: dict[str, np.ndarray] = {}
         self.kept_states: list[list[np.ndarray]] = []
         self.starts = self.fresh.copy()
         self._observe(0, self.current, self.current_mask)
@@ -90,6 +104,11 @@ class Track:
             if self.paid is None:
                 self.paid = np.empty_like(self.rewards)
             self.paid[t] = paid
+        if step.agents is not None:
+            for name, values in step.agents._asdict().items():
+                if t == 0:
+                    self.agents[name] = np.empty((len(self.rewards), *values.shape), values.dtype)
+                self.agents[name][t] = values
         self._observe(t + 1, step.observations, step.action_mask)
         if self.state and not step.valid.all():
             for part in self.state:
@@ -117,7 +136,24 @@ class Track:
             policy_version=self.policy.version,
             raw_observations=self.raw,
             paid_rewards=self.paid,
+            agents=self.agents,
         )
+
+    def hold_back(self, fragment: Fragment) -> Fragment:
+        """This fragment after the steps that the last one held back, with the last `policy.lookahead` steps held back.
+
+        So transitions that look ahead are made across the borders of fragments, each once.
+        """
+        steps = self.policy.lookahead
+        if not steps:
+            return fragment
+        joined = fragment if self.held_back is None else join_fragments([self.held_back, fragment])
+        self.held_back = last_steps(joined, steps)
+        return replace(joined, held_back=self.held_back.length)
+
+    def transitions(self, fragment: Fragment) -> Fragment:
+        """The fragment as its policy sees it: in a turn-based environment each agent in its own time."""
+        return fragment if self.own_time is None else self.own_time.take(fragment)
 
     def absorb(self, fragment: Fragment, *, learn_filter: bool) -> list[Episode]:
         """Takes a fragment into the filter's statistics and the episode counts; returns the episodes that ended."""
@@ -134,6 +170,7 @@ class Track:
             "recurrent": list(self.state),
             "fresh": self.fresh,
             "episodes": self.counter.get_state(),
+            "held_back": None if self.held_back is None else dict(vars(self.held_back)),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -143,6 +180,8 @@ class Track:
         self.state = [np.array(part) for part in state["recurrent"]]
         self.fresh = np.array(state["fresh"])
         self.counter.set_state(state["episodes"])
+        held_back = state.get("held_back")
+        self.held_back = None if held_back is None else Fragment(**held_back)
 
     def _observe(self, row: int, observations: np.ndarray, mask: np.ndarray | None) -> None:
         if self.raw is None or self.filter is None:

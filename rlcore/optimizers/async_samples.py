@@ -34,7 +34,6 @@ class AsyncSamplesConfig(OptimizerConfig):
         replay_slots: samples kept for replay.
         replay_proportion: old samples for each new one.
         num_aggregators: actors that join samples; more where there are more than 64 evaluators for each.
-        seed: of replay.
     """
 
     samples_in_flight: int = 2
@@ -44,7 +43,6 @@ class AsyncSamplesConfig(OptimizerConfig):
     replay_slots: int = 0
     replay_proportion: float = 0.0
     num_aggregators: int = 0
-    seed: int = 0
 
 
 class AsyncSamplesOptimizer(PolicyOptimizer):
@@ -110,8 +108,15 @@ class AsyncSamplesOptimizer(PolicyOptimizer):
         samples = self.evaluators.wait_any(CALL_DEADLINE_S) if wait else self.evaluators.poll()
         for sample in samples:
             self._waiting.append(sample)
-            self._waiting_timesteps += sample.info.timesteps
+            self._waiting_timesteps += self._size(sample)
         self._busy_s += time.perf_counter() - started
+
+    def _size(self, sample: Sample) -> int:
+        """Timesteps that a sample counts for in a train batch: a whole fragment, as for SyncSamples.
+
+        The rows in which environments reset are no timesteps; for their sake alone no batch waits for a further sample.
+        """
+        return max(sample.info.timesteps, self.config.fragment_size)
 
     def _publish(self, weights: Any) -> None:
         """These weights are what evaluators get with their next request."""
@@ -136,9 +141,9 @@ class AsyncSamplesOptimizer(PolicyOptimizer):
         """Hands one train batch to the learner."""
         samples: list[Sample] = []
         wanted = self._new_timesteps
-        while self._waiting and sum(sample.info.timesteps for sample in samples) < wanted:
+        while self._waiting and sum(map(self._size, samples)) < wanted:
             samples.append(self._waiting.popleft())
-        self._waiting_timesteps = sum(sample.info.timesteps for sample in self._waiting)
+        self._waiting_timesteps = sum(map(self._size, self._waiting))
         self.counters["learner_queue"] = int(self._waiting_timesteps / max(1.0, wanted))
         batches = self.note(samples, self._busy_s)
         self._busy_s = 0.0

@@ -37,6 +37,7 @@ class OptimizerConfig:
         minibatch_size: timesteps of one gradient step.
         straggler_mitigation: do not wait for the slowest evaluators; see LocalMultiGPUOptimizer.
         updates_per_step: updates that one `step()` makes, where they are short.
+        seed: of what an optimizer draws by itself, such as replay.
     """
 
     train_batch_size: int
@@ -45,6 +46,7 @@ class OptimizerConfig:
     minibatch_size: int = 128
     straggler_mitigation: bool = False
     updates_per_step: int = 1
+    seed: int = 0
 
 
 @dataclass

@@ -26,7 +26,6 @@ class ReplayConfig(OptimizerConfig):
         batches_in_flight: drawn ahead of the learner.
         samples_in_flight: asked of each evaluator ahead of time.
         max_weight_sync_delay: timesteps of an evaluator between two sets of weights.
-        seed: of the draws.
     """
 
     capacity: int = 50_000
@@ -43,7 +42,6 @@ class ReplayConfig(OptimizerConfig):
     batches_in_flight: int = 4
     samples_in_flight: int = 2
     max_weight_sync_delay: int = 400
-    seed: int = 0
 
     def beta_at(self, timesteps: int) -> float:
         """The exponent after so many timesteps: `beta` at first, 1 from `beta_timesteps` on."""

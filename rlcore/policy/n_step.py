@@ -2,7 +2,8 @@
 
     R = sum_{k < m} gamma^k r_{t+k},   target = R + discount * V(s_{t+m})
 
-m is n, or less where the episode or the fragment ends first. A terminated step has discount 0; a truncated one is
+m is n, or less where the episode ends first (or the fragment, where it does not hold back its last n - 1 steps for the
+next one: PolicyGraph.lookahead). A terminated step has discount 0; a truncated one is
 bootstrapped with its true last observation, which under next-step autoreset is the row after it.
 """
 

@@ -29,6 +29,10 @@ class OffPolicyPolicyGraph(TorchPolicyGraph):
         self.build_fast()
 
     @property
+    def lookahead(self) -> int:  # type: ignore[override]
+        return self.config.n_step - 1
+
+    @property
     def updates(self) -> int:
         """Gradient steps made; towers on other devices share the count."""
         return int(self._updates[0])

@@ -39,6 +39,7 @@ class PolicyGraph(ABC):
         action_shape: of one action, as `act` gives it.
         action_dtype: of actions.
         version: counts weight updates; stamped on every batch that these weights sample.
+        lookahead: steps after a transition that `postprocess` must see to make it, such as n - 1 for n-step returns.
     """
 
     observation_space: gym.spaces.Box
@@ -46,6 +47,7 @@ class PolicyGraph(ABC):
     action_shape: tuple[int, ...]
     action_dtype: np.dtype[Any]
     version: int = 0
+    lookahead: int = 0
 
     @abstractmethod
     def initial_state(self, slots: int) -> State:

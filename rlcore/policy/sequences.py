@@ -10,11 +10,12 @@ from rlcore.sample_batch import STARTS, STATE_PREFIX, VALID, Fragment, SampleBat
 
 
 def flatten_rows(columns: Mapping[str, np.ndarray], fragment: Fragment) -> SampleBatch:
-    """Columns [T, N, ...] to rows [B, ...], less those that are no transition."""
-    if fragment.valid.all():
+    """Columns [T, N, ...] to rows [B, ...], less those that are no transition, or none yet."""
+    ready = fragment.ready
+    if ready.all():
         flat = {name: column.reshape(-1, *column.shape[2:]) for name, column in columns.items()}
     else:
-        flat = {name: column[fragment.valid] for name, column in columns.items()}
+        flat = {name: column[ready] for name, column in columns.items()}
     return SampleBatch(flat, policy_version=fragment.policy_version)
 
 
