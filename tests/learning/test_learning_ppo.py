@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -74,20 +73,3 @@ def test_masked_actions_are_never_taken_and_the_best_allowed_one_is_learned(tmp_
         evaluators=pools(0, envs=16),
     )
     assert_two_of_three(trials(document, tmp_path))
-
-
-@pytest.mark.long
-@pytest.mark.timeout(4 * 3600)
-@pytest.mark.parametrize(
-    ("example", "goal", "timesteps"),
-    [("lunarlander-ppo.yaml", 200, 1_000_000), ("pong-ppo.yaml", 18, 4_000_000)],
-)
-def test_long_runs_reach_their_goal(example, goal, timesteps):
-    from rlcore.metrics.plot import learning_curve
-
-    document = load_example(example, stop={"timesteps": timesteps, "episodeReward": goal})
-    results = Path(__file__).parents[2] / "docs" / "results"
-    # Runs stay here, so that hours of work survive a restart: the same command goes on where it stopped.
-    done = assert_two_of_three(trials(document, Path("runs") / "long", in_process=False))
-    curves = {f"seed {trial.seed}": trial.metrics for trial in done}
-    learning_curve(curves, results / f"{Path(example).stem}.png", threshold=goal)

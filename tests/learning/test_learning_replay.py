@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -102,20 +101,3 @@ def test_minatar_breakout_with_a_cnn_more_than_doubles_a_random_policys_reward(t
             yield dataclasses.replace(trial, passed=trial.best >= 2.5 * max(trial.first, 0.8))
 
     assert_two_of_three(judged())
-
-
-@pytest.mark.long
-@pytest.mark.timeout(6 * 3600)
-@pytest.mark.parametrize(
-    ("example", "goal", "timesteps"),
-    [("minatar-breakout-dqn.yaml", 10, 2_000_000), ("pong-apex.yaml", 15, 4_000_000)],
-)
-def test_long_runs_reach_their_goal(example, goal, timesteps):
-    from rlcore.metrics.plot import learning_curve
-
-    document = load_example(example, stop={"timesteps": timesteps, "episodeReward": goal})
-    results = Path(__file__).parents[2] / "docs" / "results"
-    # Runs stay here, so that hours of work survive a restart: the same command goes on where it stopped.
-    done = assert_two_of_three(trials(document, Path("runs") / "long", in_process=False))
-    curves = {f"seed {trial.seed}": trial.metrics for trial in done}
-    learning_curve(curves, results / f"{Path(example).stem}.png", threshold=goal)
