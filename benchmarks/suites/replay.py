@@ -1,14 +1,13 @@
 """What a replay buffer of stacked frames takes in memory, and how fast it fills and is drawn from."""
 
-from benchmarks.model import Benchmark, Row
+from benchmarks.model import Benchmark, Beside, Row, Target
 
 REPLAY = Benchmark(
     name="replay-pong",
     title="Replay of Pong, every frame kept once",
     unit="transitions/s",
     conditions="Transitions that a DQN evaluator sampled from Pong (16 environments x 32 steps, two stacks of four "
-    "84x84 frames each), one core. `details` in the results' JSON hold the sizes; `times_smaller` is bytes of the raw "
-    "stacked transitions / bytes of the buffer that holds them.",
+    "84x84 frames each), one core.",
     rows=tuple(
         Row(key, label, kind, "replay_pong", {"seconds": 3, "what": key}, {"seconds": 1}, against="split")
         for key, label, kind in (
@@ -17,4 +16,14 @@ REPLAY = Benchmark(
             ("stacked", "replay of whole stacks, uncompressed: draw 512", "limit"),
         )
     ),
+    beside=(
+        Beside(
+            "smaller",
+            "bytes of raw stacked transitions / bytes of replay that holds them",
+            "draw",
+            "times_smaller",
+            "x",
+        ),
+    ),
+    targets=(Target("smaller", 30),),
 )
