@@ -63,6 +63,7 @@ class Fragment:
         paid_rewards: float32 [T, N] before reward clipping, None where `rewards` are what the environment paid.
         held_back: the last so many steps are here for those before them to look ahead to, and become transitions of the
             next fragment, which begins with them; see PolicyGraph.lookahead.
+        agents: "rewards" float32, "acted" and "goes_on" bool, each [T, N, A], where A agents act as one; else empty.
     """
 
     observations: np.ndarray
@@ -81,6 +82,7 @@ class Fragment:
     raw_observations: np.ndarray | None = None
     paid_rewards: np.ndarray | None = None
     held_back: int = 0
+    agents: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def length(self) -> int:

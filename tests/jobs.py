@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +14,8 @@ from rlcore.api import RLJob
 from rlcore.driver.build import evaluator_config
 from rlcore.driver.plan import Machine, make_plan
 from rlcore.evaluation.config import EvaluatorConfig
-from rlcore.sample_batch import DEFAULT_POLICY
+from rlcore.offline.records import RecordsInfo, RecordWriter
+from rlcore.sample_batch import DEFAULT_POLICY, SampleBatch
 
 
 def make_job(name: str = "test", **spec: Any) -> RLJob:
@@ -248,6 +250,11 @@ def own_policy(agent: str) -> str:
     return agent
 
 
+def unknown_policy(agent: str) -> str:
+    """All agents a policy that there is not."""
+    return "nobody"
+
+
 def one_policy(agent: str) -> str:
     """All agents one policy."""
     return "shared"
@@ -286,3 +293,19 @@ def policy_version(evaluator: Any) -> int:
 def weights_of(evaluator: Any) -> np.ndarray:
     """The default policy's parameters as an evaluator has them."""
     return np.asarray(evaluator.policies[DEFAULT_POLICY].get_weights())
+
+
+def write_cartpole_records(folder: Path, timesteps: int = 128) -> None:
+    """Records of CartPole-v1, of random actions and episodes of 16 timesteps."""
+    rng = np.random.default_rng(0)
+    ends = np.arange(timesteps) % 16 == 15
+    rows = {
+        "observations": rng.normal(size=(timesteps, 4)).astype(np.float32),
+        "next_observations": rng.normal(size=(timesteps, 4)).astype(np.float32),
+        "actions": rng.integers(2, size=timesteps),
+        "rewards": np.ones(timesteps, np.float32),
+        "terminated": ends,
+        "truncated": np.zeros(timesteps, bool),
+    }
+    info = RecordsInfo("CartPole-v1", "Box(4,) float32", "Discrete(2)")
+    RecordWriter(folder, info, append=False).write(SampleBatch(rows), [16.0] * int(ends.sum()))

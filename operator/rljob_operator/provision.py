@@ -13,6 +13,7 @@ import yaml
 
 from rlcore.api import RLJob
 from rlcore.api.checkpoint import NewClaim
+from rlcore.api.yaml_text import dump_yaml
 from rljob_operator import names
 from rljob_operator.pods import Context, head_template, learner_template, pool_template
 from rljob_operator.pools import GroupSize, group_sizes, is_autoscaled
@@ -36,9 +37,6 @@ LIVE_FIELDS = frozenset(
     }
 )
 """Fields of spec that apply to a running attempt; a change of any other one needs new pods."""
-
-# libyaml takes a fifth of the time.
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 LIVE_POOL_FIELDS = frozenset({"min_replicas", "max_replicas"})
 
@@ -275,7 +273,7 @@ def config_map(job: RLJob, document: Mapping[str, Any], control: Mapping[str, An
 @functools.lru_cache(maxsize=1024)
 def _as_yaml(document: str) -> str:
     """JSON as YAML. Every look at a job wants its ConfigMap, which seldom changes."""
-    return str(yaml.dump(json.loads(document), Dumper=_DUMPER, sort_keys=False))
+    return dump_yaml(json.loads(document))
 
 
 def claim(job: RLJob, settings: Settings) -> dict[str, Any] | None:

@@ -2,20 +2,24 @@
 
 from rlcore.algorithms.a2c import A2C, A3C
 from rlcore.algorithms.algorithm import Algorithm
+from rlcore.algorithms.alpha_zero import ALPHA_ZERO
 from rlcore.algorithms.ddpg import APEX_DDPG, DDPG, TD3
 from rlcore.algorithms.dqn import APEX_DQN, DQN
 from rlcore.algorithms.evolution import ARS, ES
 from rlcore.algorithms.impala import APPO, IMPALA
+from rlcore.algorithms.maddpg import MADDPG
 from rlcore.algorithms.offline import BC, MARWIL
 from rlcore.algorithms.pg import PG
 from rlcore.algorithms.ppo import PPO
 from rlcore.algorithms.ppo_es import PPOES
+from rlcore.algorithms.qmix import QMIX
 from rlcore.algorithms.sac import SAC
 
 __all__ = [
     "A2C",
     "A3C",
     "ALGORITHMS",
+    "ALPHA_ZERO",
     "APEX_DDPG",
     "APEX_DQN",
     "APPO",
@@ -25,10 +29,12 @@ __all__ = [
     "DQN",
     "ES",
     "IMPALA",
+    "MADDPG",
     "MARWIL",
     "PG",
     "PPO",
     "PPOES",
+    "QMIX",
     "SAC",
     "TD3",
     "Algorithm",
@@ -52,5 +58,8 @@ ALGORITHMS: dict[str, Algorithm] = {
     "DDPG": DDPG,
     "TD3": TD3,
     "SAC": SAC,
+    "MADDPG": MADDPG,
+    "QMIX": QMIX,
+    "AlphaZero": ALPHA_ZERO,
 }
 """By the name that a manifest uses; names, hyper-parameters and allowed optimizers are declared in rlcore.api."""

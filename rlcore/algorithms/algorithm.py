@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rlcore.api import RLJobSpec
 from rlcore.evaluation.world import Spaces
@@ -19,9 +19,12 @@ class Algorithm:
     Attributes:
         graph: its policy graph.
         optimizer_config: (hyper-parameters, timesteps of one sample) -> what its optimizer needs to know.
+        joint: all agents act as one, and their graph sees the global state of the environment too, or not; None: each
+            policy acts for itself.
         check: (manifest, spaces of each policy) raises a UserError for what cannot be run, before anything is started.
     """
 
     graph: type[TorchPolicyGraph]
     optimizer_config: Callable[[Any, int], OptimizerConfig]
     check: Callable[[RLJobSpec, dict[str, Spaces]], None] = lambda spec, spaces: None
+    joint: Literal["withState", "withoutState"] | None = None

@@ -34,6 +34,7 @@ def _evolution(config: Declared, fragment_size: int, weigh: Weigh) -> OptimizerC
         fragment_size=fragment_size,
         directions=config.num_directions,
         noise_table_size=config.noise_table_size,
+        evaluators_per_aggregator=config.evaluators_per_aggregator,
         make_work=partial(PerturbedEpisodes, noise_std=config.noise_std),
         gradient=partial(descent, weigh=weigh),
     )

@@ -24,6 +24,7 @@ def _impala_optimizer_config(config: IMPALAConfig | APPOConfig, fragment_size: i
         replay_slots=config.replay_slots,
         replay_proportion=config.replay_proportion,
         num_aggregators=config.num_aggregators,
+        evaluators_per_aggregator=config.evaluators_per_aggregator,
     )
 
 

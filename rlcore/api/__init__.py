@@ -6,7 +6,7 @@ from rlcore.api.environment import AtariSpec, EnvironmentSpec
 from rlcore.api.evaluators import EvaluatorPool, EvaluatorsSpec
 from rlcore.api.load import load_job, parse_job
 from rlcore.api.model import ConvLayer, ModelSpec
-from rlcore.api.multi_agent import MultiAgentSpec, PolicySpec
+from rlcore.api.multi_agent import MultiAgentSpec, PolicySpec, SelfPlaySpec
 from rlcore.api.pods import ResourceSpec
 from rlcore.api.pool_sizes import PoolLimits, fill_order, limits_of, spread
 from rlcore.api.rljob import ObjectMeta, RLJob
@@ -40,6 +40,7 @@ __all__ = [
     "RLJobSpec",
     "ResourceSpec",
     "SchedulePoint",
+    "SelfPlaySpec",
     "StopSpec",
     "StorageSpec",
     "fill_order",

@@ -102,6 +102,21 @@ def _algorithm_rules(algorithms: Mapping[str, AlgorithmInfo]) -> list[Rule]:
             rule = f"self.algorithm != '{name}' || !has(self.config) || !({used})"
             message = f"config of {name} must not have any of {', '.join(foreign)}"
             result.append(Rule(("spec",), rule, message, ".config"))
+    return [*result, *_agents_rules(algorithms)]
+
+
+def _agents_rules(algorithms: Mapping[str, AlgorithmInfo]) -> list[Rule]:
+    """Which algorithms train several agents."""
+    result = []
+    for agents, refused, message in (
+        ("one", is_set("multiAgent"), "trains one policy for one agent: remove multiAgent"),
+        ("many", f"!{is_set('multiAgent')}", "trains several agents together: multiAgent is missing"),
+    ):
+        names = [name for name, info in algorithms.items() if info.agents == agents]
+        if names:
+            listed = ", ".join(f"'{name}'" for name in names)
+            rule = f"!(self.algorithm in [{listed}]) || !({refused})"
+            result.append(Rule(("spec",), rule, f"{', '.join(names)} {message}", ".multiAgent"))
     return result
 
 
@@ -150,6 +165,13 @@ def _field_rules() -> list[Rule]:
             f"!{is_set('train')} || self.train.all(name, name in self.policies)",
             "train must name policies of multiAgent.policies",
             ".train",
+        ),
+        Rule(
+            ("spec", "multiAgent"),
+            f"!{is_set('selfPlay')} || (self.selfPlay.policy in self.policies && "
+            "self.selfPlay.opponents.all(name, name in self.policies && name != self.selfPlay.policy))",
+            "selfPlay must name policies of multiAgent.policies, and the policy cannot be its own opponent",
+            ".selfPlay",
         ),
         *_population_rules(),
         Rule(

@@ -45,7 +45,8 @@ class EnvironmentSpec(ApiModel):
     """The environment to train on."""
 
     id: EnvironmentId = Field(
-        description='A Gymnasium id such as CartPole-v1 or ALE/Pong-v5, or "module:factory", a callable that makes one.'
+        description="A Gymnasium id such as CartPole-v1 or ALE/Pong-v5, a PettingZoo id (its module with slashes) such "
+        'as mpe2/simple_spread_v3, or "module:factory", a callable that makes one.'
     )
     kwargs: FreeForm = Field(
         default_factory=dict[str, Any], description="Keyword arguments of the environment, handed on as they stand."

@@ -163,7 +163,8 @@ class RLJobSpec(ApiModel):
 
     @model_validator(mode="after")
     def _check(self) -> RLJobSpec:
-        raise_conflicts("RLJobSpec", [*self._optimizer_conflicts(), *self._budget_conflicts(), *self._mutated()])
+        conflicts = [*self._optimizer_conflicts(), *self._agents_conflicts(), *self._budget_conflicts()]
+        raise_conflicts("RLJobSpec", [*conflicts, *self._mutated()])
         return self
 
     def _optimizer_conflicts(self) -> list[Conflict]:
@@ -172,6 +173,26 @@ class RLJobSpec(ApiModel):
             return []
         message = f'"{self.optimizer}" cannot train {self.algorithm}; allowed: {", ".join(supported)}'
         return [Conflict(("optimizer",), self.optimizer, message)]
+
+    def _agents_conflicts(self) -> list[Conflict]:
+        agents, multi = ALGORITHMS[self.algorithm].agents, self.multi_agent
+        if multi is None:
+            if agents != "many":
+                return []
+            message = f"{self.algorithm} trains several agents together: name their policies in multiAgent.policies"
+            return [Conflict(("multiAgent",), None, message)]
+        if agents == "one":
+            message = f"{self.algorithm} trains one policy for one agent; remove multiAgent, or use PPO"
+            return [Conflict(("multiAgent",), None, message)]
+        conflicts = []
+        if agents == "many" and (multi.train is not None or multi.self_play is not None):
+            name = "train" if multi.train is not None else "selfPlay"
+            message = f"{self.algorithm} trains all agents together; remove {name}"
+            conflicts.append(Conflict(("multiAgent", name), None, message))
+        if multi.self_play is not None and self.config.observation_filter != "none":
+            message = "snapshots of self-play hold no filter; set it to none, or remove multiAgent.selfPlay"
+            conflicts.append(Conflict(("config", "observationFilter"), self.config.observation_filter, message))
+        return conflicts
 
     def _budget_conflicts(self) -> list[Conflict]:
         groups = ["head", "learner", *(pool.name for pool in self.evaluators.pools)]

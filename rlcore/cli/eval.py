@@ -16,6 +16,7 @@ import click
 def evaluate(run_directory: Path, episodes: int, seed: int, output: str) -> None:
     """Play episodes with the deterministic policy of the newest checkpoint in RUN_DIRECTORY (runs/NAME)."""
     from rlcore.driver.play import play_checkpoint
+    from rlcore.metrics.result import rates_text
 
     result = play_checkpoint(run_directory, episodes=episodes, seed=seed)
     if output == "json":
@@ -27,3 +28,5 @@ def evaluate(run_directory: Path, episodes: int, seed: int, output: str) -> None
         f"{values['episode_reward_mean']:.1f} (min {values['episode_reward_min']:.1f}, "
         f"max {values['episode_reward_max']:.1f}), mean length {values['episode_length_mean']:.0f} timesteps"
     )
+    if rates := rates_text(values):
+        click.echo(f"against a random player: {rates}")

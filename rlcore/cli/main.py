@@ -27,6 +27,7 @@ SUBCOMMANDS = {
     "run": Subcommand("rlcore.cli.run:run", "Train a manifest on this machine, or resume it."),
     "validate": Subcommand("rlcore.cli.validate:validate", "Check manifests and say all that is wrong with them."),
     "eval": Subcommand("rlcore.cli.eval:evaluate", "Let a checkpoint's policy act, and report its reward."),
+    "play": Subcommand("rlcore.cli.play:play", "Play a board game against a checkpoint's policy, or watch it."),
     "plot": Subcommand("rlcore.cli.plot:plot", "Draw the learning curve of a run."),
     "record": Subcommand("rlcore.cli.record:record", "Record what a checkpoint's policy does, to learn from."),
     "submit": Subcommand("rlcore.cli.submit:submit", "Train a manifest in a Kubernetes cluster."),

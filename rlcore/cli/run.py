@@ -82,6 +82,8 @@ def finish(job: RLJob, manifest: Path, report: RunReport) -> None:
 
 def summary(manifest: Path, report: RunReport) -> list[str]:
     """The closing lines of a run."""
+    from rlcore.metrics.result import rates_text
+
     directory = report.directory
     lines = [""]
     if report.completion is None:
@@ -103,6 +105,8 @@ def summary(manifest: Path, report: RunReport) -> list[str]:
             f"  deterministic policy: mean episode reward {evaluation['episode_reward_mean']:.1f} "
             f"over {evaluation['episodes']} episodes"
         )
+        if rates := rates_text(evaluation):
+            lines.append(f"  against a random player: {rates}")
     if report.restarted_timesteps:
         lines.append(f"  resumes began {report.restarted_timesteps:,} timesteps of unfinished episodes anew")
     lines += ["", f"  results    {directory.path}/", *next_commands(report)]

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import gymnasium as gym
 
 from rlcore.algorithms import ALGORITHMS
-from rlcore.api import RLJobSpec
+from rlcore.api import MultiAgentSpec, RLJobSpec
 from rlcore.api.algorithms.offline import OfflineConfig
 from rlcore.driver.plan import Machine, Plan, make_plan
+from rlcore.driver.stop import FEWEST_EPISODES
 from rlcore.env.normalize import MeanStdFilter
-from rlcore.errors import UnsupportedError
-from rlcore.evaluation.config import EvaluatorConfig, PolicySpec
+from rlcore.errors import UnsupportedError, UserError
+from rlcore.evaluation.config import Agents, EvaluatorConfig, PolicySpec
 from rlcore.evaluation.evaluator_set import Evaluators, LocalEvaluators, RemoteEvaluators
 from rlcore.evaluation.policy_evaluator import PolicyEvaluator, evaluator_for
 from rlcore.evaluation.world import Spaces, make_world
@@ -22,6 +24,7 @@ from rlcore.offline.dataset import require_fitting_input
 from rlcore.optimizers import OPTIMIZERS, PolicyOptimizer
 from rlcore.optimizers.learner import Learner
 from rlcore.optimizers.remote_learner import RemoteLearner
+from rlcore.optimizers.self_play import SelfPlay
 from rlcore.sample_batch import DEFAULT_POLICY
 
 
@@ -39,14 +42,14 @@ def evaluator_config(spec: RLJobSpec, plan: Plan, seed: int) -> EvaluatorConfig:
     algorithm = ALGORITHMS[spec.algorithm]
     multi = spec.multi_agent
     models = {DEFAULT_POLICY: spec.model}
-    if multi is not None:
+    if multi is not None and algorithm.joint is None:
         models = {policy_id: policy.model or spec.model for policy_id, policy in multi.policies.items()}
     policies = {policy_id: PolicySpec(algorithm.graph, spec.config, model) for policy_id, model in models.items()}
     return EvaluatorConfig(
         environment=spec.environment,
         policies=policies,
-        mapping=multi.mapping if multi else None,
-        trained=tuple((multi.train if multi else None) or policies),
+        agents=None if multi is None else _agents(multi, algorithm.joint),
+        trained=tuple(policies if multi is None or algorithm.joint else multi.trained),
         num_envs=plan.envs_per_evaluator,
         fragment_length=plan.fragment_length,
         batch_mode=spec.config.batch_mode,
@@ -55,6 +58,7 @@ def evaluator_config(spec: RLJobSpec, plan: Plan, seed: int) -> EvaluatorConfig:
         compression=spec.config.compression,
         seed=seed,
         max_failures=spec.environment.max_failures,
+        seats="both" if algorithm.graph.plays_both_seats else None,
     )
 
 
@@ -74,11 +78,13 @@ def require_possible(spec: RLJobSpec, config: EvaluatorConfig) -> dict[str, Spac
     Raises:
         UserError: one of them does not.
     """
+    require_judge(spec)
     spaces = probe_spaces(config)
     refuse_filtered_images(config, spaces)
     for policy_id, (_, action_space) in spaces.items():
         config.policies[policy_id].graph.require_action_space(action_space, spec.algorithm)
     ALGORITHMS[spec.algorithm].check(spec, spaces)
+    refuse_unequal_opponents(spec, spaces)
     if isinstance(spec.config, OfflineConfig):
         (policy_spaces,) = spaces.values()
         require_fitting_input(spec.config.input, policy_spaces, spec.environment.id)
@@ -121,8 +127,61 @@ def build(
         stack.callback(evaluators.stop)
         settings = ALGORITHMS[spec.algorithm].optimizer_config(spec.config, plan.fragment_size)
         optimizer = strategy(learner, evaluators, replace(settings, seed=seed), _filters(config, spaces))
+        if spec.multi_agent is not None and spec.multi_agent.self_play is not None:
+            optimizer.begin_self_play(SelfPlay(spec.multi_agent.self_play, seed))
         stack.pop_all()
     return Parts(optimizer, config, spaces)
+
+
+def _agents(multi: MultiAgentSpec, joint: Literal["withState", "withoutState"] | None) -> Agents:
+    play = multi.self_play
+    seats = (play.policy, *play.opponents) if play is not None and play.shuffle_seats else ()
+    return Agents(multi.mapping, tuple(multi.policies), joint, seats)
+
+
+def refuse_unequal_opponents(spec: RLJobSpec, spaces: dict[str, Spaces]) -> None:
+    """A snapshot can play for an opponent that sees and does what the policy itself sees and does.
+
+    Raises:
+        UnsupportedError: the spaces differ, or an opponent has no agents.
+    """
+    play = None if spec.multi_agent is None else spec.multi_agent.self_play
+    if play is None:
+        return
+    for name in (play.policy, *play.opponents):
+        if name not in spaces:
+            raise UnsupportedError(
+                f"spec.multiAgent.selfPlay: no agent of {spec.environment.id} acts by policy {name}",
+                hint="see spec.multiAgent.mapping",
+            )
+        if spaces[name] != spaces[play.policy]:
+            raise UnsupportedError(
+                f"spec.multiAgent.selfPlay: opponent {name} has the spaces {spaces[name]}, and policy {play.policy} "
+                f"has {spaces[play.policy]}",
+                hint="self-play is for agents that see and do the same kind of things",
+            )
+
+
+def require_judge(spec: RLJobSpec) -> None:
+    """What plays both seats of its games shows in evaluation alone how good it is.
+
+    Raises:
+        UserError: a goal for the reward, or trials that are compared by it, and no evaluation that would tell it.
+    """
+    every, episodes = spec.evaluation.every, spec.evaluation.episodes
+    needed_by = [
+        name
+        for name, wanted in (("stop.episodeReward", spec.stop.episode_reward), ("population", spec.population))
+        if wanted is not None
+    ]
+    alone = not every or episodes < FEWEST_EPISODES
+    if needed_by and alone and ALGORITHMS[spec.algorithm].graph.plays_both_seats:
+        raise UserError(
+            f"spec.{needed_by[0]}: {spec.algorithm} plays against itself, so that the reward to go by is that of "
+            f"evaluation, and spec.evaluation has every: {every}, episodes: {episodes}",
+            hint=f"set spec.evaluation.every to 1 or more and episodes to {FEWEST_EPISODES} or more",
+            permanent=True,
+        )
 
 
 def refuse_filtered_images(config: EvaluatorConfig, spaces: dict[str, Spaces]) -> None:
@@ -141,9 +200,20 @@ def refuse_filtered_images(config: EvaluatorConfig, spaces: dict[str, Spaces]) -
 
 
 def probe_spaces(config: EvaluatorConfig) -> dict[str, Spaces]:
-    """Policy id -> (observation space, action space), from one sub-environment that is closed again."""
+    """Policy id -> (observation space, action space), from one sub-environment that is closed again.
+
+    Raises:
+        UserError: it cannot be made.
+        UnsupportedError: recurrent policies whose agents take turns.
+    """
     world = make_world(replace(config, num_envs=1))
     try:
+        for policy_id in world.spaces:
+            if world.turn_based and config.policies[policy_id].model.lstm_size:
+                raise UnsupportedError(
+                    f"policy {policy_id} has an LSTM (lstmSize), and the agents of {config.environment.id} take turns",
+                    hint="leave lstmSize out: recurrent policies are for agents that act in every step",
+                )
         return dict(world.spaces)
     finally:
         world.close()

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlcore.algorithms import ALGORITHMS
 from rlcore.api import RLJobSpec
 from rlcore.checkpoint import CheckpointInfo, CheckpointStore
 from rlcore.driver.evaluation import EvaluationResult, EvaluationRunner
 from rlcore.driver.interrupt import Interrupt
-from rlcore.driver.stop import stop_reason
+from rlcore.driver.stop import FEWEST_EPISODES, stop_reason
 from rlcore.errors import CheckpointError, NoEvaluatorsError
 from rlcore.evaluation.episodes import Episode, EpisodeWindow
 from rlcore.evaluation.evaluator_set import GlobalState
@@ -31,8 +32,6 @@ logger = logging.getLogger("rlcore.driver")
 TOLERATED_CHECKPOINT_FAILURES = 2
 # How long the last evaluation may take after training is over.
 FINAL_EVALUATION_S = 300.0
-# Before so many episodes ended, a mean reward is luck and stops nothing.
-FEWEST_EPISODES = 20
 
 
 @dataclass
@@ -129,6 +128,8 @@ class Driver:
         self.last_evaluation: EvaluationResult | None = None
         self.last_checkpoint: CheckpointInfo | None = None
         self.last_result: IterationResult | None = None
+        # What learns from records has no episodes of its own, and in self-play one side's gain is the other's loss.
+        self._judged_by_evaluation = not optimizer.plays or ALGORITHMS[spec.algorithm].graph.plays_both_seats
         self._checkpoint_failures = 0
         self._checkpoint_due_s = clock() + spec.checkpoint.every_s
         self._checkpoint_time_s = self._evaluate_time_s = 0.0
@@ -177,7 +178,10 @@ class Driver:
             logger.warning("environment failed, replaced: %s", failure)
         self.counters.iteration += 1
         self.counters.environment_failures += len(progress.failures)
-        self.counters.episodes.extend(progress.episodes)
+        if self._judged_by_evaluation:
+            self.counters.episodes.count(len(progress.episodes))
+        else:
+            self.counters.episodes.extend(progress.episodes)
         seconds = self._clock() - started
         # Without Ray the evaluation took training's time: it counts, so that the shares and the wall clock are true.
         self.counters.elapsed_s += seconds + self._evaluate_time_s
@@ -191,9 +195,11 @@ class Driver:
         if evaluation is None:
             return
         self.last_evaluation = evaluation
-        if not self._optimizer.plays:  # what learns from records has no other episodes of its own
+        if self._judged_by_evaluation:
             pairs = zip(evaluation.episode_returns, evaluation.episode_lengths, strict=True)
             self.counters.episodes.replace([Episode(total, length) for total, length in pairs])
+            if not self._optimizer.plays:
+                self.counters.episodes.count(len(evaluation.episode_returns))
 
     def _result(self, progress: Progress, seconds: float) -> IterationResult:
         window = self.counters.episodes
@@ -275,7 +281,8 @@ class Driver:
         optimizer = self._optimizer
         filters = {policy_id: filter_.get_state() for policy_id, filter_ in optimizer.filters.items()}
         learner = optimizer.learner
-        return GlobalState(learner.get_weights(), learner.get_version(), optimizer.timesteps_sampled, filters)
+        frozen = {} if optimizer.self_play is None else optimizer.self_play.opponents
+        return GlobalState(learner.get_weights(), learner.get_version(), optimizer.timesteps_sampled, filters, frozen)
 
     # checkpoints --------------------
 

@@ -34,16 +34,19 @@ class EvaluationResult:
         timesteps: of training, when the weights were taken.
         episode_returns: one an episode, undiscounted.
         episode_lengths: timesteps of each.
+        games: they were games against another player.
     """
 
     timesteps: int
     episode_returns: tuple[float, ...]
     episode_lengths: tuple[int, ...]
+    games: bool = False
 
     @classmethod
-    def of(cls, episodes: Sequence[Episode], timesteps: int) -> EvaluationResult:
+    def of(cls, episodes: Sequence[Episode], timesteps: int, *, games: bool = False) -> EvaluationResult:
         """The result of having played these episodes."""
-        return cls(timesteps, tuple(e.episode_return for e in episodes), tuple(e.length for e in episodes))
+        returns, lengths = tuple(e.episode_return for e in episodes), tuple(e.length for e in episodes)
+        return cls(timesteps, returns, lengths, games)
 
     @property
     def mean(self) -> float:
@@ -59,7 +62,13 @@ class EvaluationResult:
             "episode_reward_min": min(self.episode_returns),
             "episode_reward_max": max(self.episode_returns),
             "episode_length_mean": float(np.mean(self.episode_lengths)),
+            **(self._rates() if self.games else {}),
         }
+
+    def _rates(self) -> dict[str, float]:
+        """Shares of the games that were won, drawn and lost."""
+        signs = np.sign(self.episode_returns)
+        return {f"{name}_rate": float(np.mean(signs == s)) for name, s in (("win", 1), ("draw", 0), ("loss", -1))}
 
 
 class EvaluationRunner:
@@ -81,7 +90,7 @@ class EvaluationRunner:
         place: Callable[[], Mapping[str, Any] | None] = lambda: {"num_cpus": 0},
     ) -> None:
         self._config = replace(
-            config,
+            config.judged,
             num_envs=min(episodes, LARGEST_WIDTH),
             fragment_length=min(config.fragment_length, 200),
             worker_index=WORKER_INDEX,
@@ -102,7 +111,8 @@ class EvaluationRunner:
         """Begins an evaluation of these weights; one that is under way goes on, and this one is left out."""
         if self.busy:
             return
-        arguments = (dict(state.weights), state.version, state.timesteps, dict(state.filters), self._episodes)
+        weights = {**state.weights, **state.frozen}
+        arguments = (weights, state.version, state.timesteps, dict(state.filters), self._episodes)
         if self._remote:
             actor = self._evaluator or self._start_actor()
             if actor is None:
@@ -138,7 +148,7 @@ class EvaluationRunner:
                 self.stop()
                 return None
         self._pending = None
-        return EvaluationResult.of(value, timesteps)
+        return EvaluationResult.of(value, timesteps, games=self._config.seats is not None)
 
     def stop(self) -> None:
         """Ends the evaluator."""

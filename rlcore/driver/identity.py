@@ -27,5 +27,7 @@ def identity(job: RLJob) -> dict[str, Any]:
             for policy_id, policy in sorted(multi.policies.items())
         }
         result["mapping"] = multi.mapping
-        result["train"] = sorted(multi.train or multi.policies)
+        result["train"] = sorted(multi.trained)
+        if multi.self_play is not None:
+            result["self-play"] = [multi.self_play.policy, *sorted(multi.self_play.opponents)]
     return result

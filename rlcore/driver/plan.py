@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from rlcore.api import RLJobSpec
 from rlcore.errors import UnsupportedError, UserError
 
-ONE_POLICY = ("ES", "ARS", "PPOES", "BC", "MARWIL")
-"""Algorithms that train a single policy."""
-
 WAITS_FOR_NOBODY = ("AsyncGradients", "AsyncSamples", "AsyncReplay", "ShardedParameterServer")
 
 
@@ -115,11 +112,6 @@ def _devices(spec: RLJobSpec, machine: Machine, notes: list[str]) -> tuple[str, 
 
 
 def _refuse_unsupported(spec: RLJobSpec) -> None:
-    if spec.multi_agent is not None and spec.algorithm in ONE_POLICY:
-        raise UnsupportedError(
-            f"spec.multiAgent: {spec.algorithm} trains one policy",
-            hint="remove spec.multiAgent, or use PPO",
-        )
     if spec.population is not None:
         raise UnsupportedError(
             "spec.population: a population trains on one machine, by `rlcore run`, and not yet in a cluster",

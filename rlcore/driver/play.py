@@ -60,8 +60,12 @@ def open_player(path: Path, *, seed: int, environments: int) -> Player:
     # A population's best trial is a single one of its job.
     spec = job.spec.model_copy(update={"population": None})
     plan = make_plan(spec, Machine(cores=1, gpus=0))
-    config = replace(evaluator_config(spec, plan, seed), num_envs=environments, fragment_length=200)
+    config = replace(evaluator_config(spec, plan, seed).judged, num_envs=environments, fragment_length=200)
     evaluator = PolicyEvaluator(config)
+    self_play = state["optimizer"].get("self_play")
+    if self_play is not None:
+        # Opponents are the newest snapshot: the strongest there is, as a rule.
+        weights |= dict.fromkeys(self_play["drawn"], self_play["weights"][-1])
     evaluator.set_global_state(weights, learner["version"], info.timesteps, state["optimizer"]["filters"])
     return Player(job, evaluator, info.timesteps)
 
@@ -77,7 +81,7 @@ def play_checkpoint(path: Path, *, episodes: int, seed: int) -> EvaluationResult
         played = player.evaluator.evaluate(episodes, seed)
     finally:
         player.evaluator.close()
-    return EvaluationResult.of(played, player.timesteps)
+    return EvaluationResult.of(played, player.timesteps, games=player.evaluator.config.seats is not None)
 
 
 def record_checkpoint(
@@ -109,7 +113,7 @@ def record_checkpoint(
         counter = EpisodeCounter(environments)
         while writer.info.timesteps < goal:
             missing = min(goal - writer.info.timesteps, SHARD_TIMESTEPS)
-            fragment = evaluator.run(-(-missing // environments), explore=explore)[policy_id]
+            fragment = evaluator.transitions(evaluator.run(-(-missing // environments), explore=explore))[policy_id]
             rewards = fragment.rewards if fragment.paid_rewards is None else fragment.paid_rewards
             episodes = counter.update(rewards, fragment.valid, fragment.done)
             writer.write(transitions_of(fragment), [episode.episode_return for episode in episodes])

@@ -20,6 +20,7 @@ from rlcore.api import RLJob
 from rlcore.api.population import PopulationSpec
 from rlcore.checkpoint import CheckpointInfo, CheckpointStore, write_completion
 from rlcore.checkpoint.manifest import MANIFEST_FILE, CheckpointName
+from rlcore.driver.build import check_job, require_judge
 from rlcore.driver.driver import Outcome
 from rlcore.driver.finished import open_store
 from rlcore.driver.interrupt import Interrupt, Interrupted
@@ -68,6 +69,7 @@ class Population:
     ) -> None:
         assert job.spec.population is not None
         require_possible(job.spec)
+        require_judge(job.spec)
         self._job, self._outputs, self._directory, self._store = job, outputs, directory, store
         self._spec: PopulationSpec = job.spec.population
         self._interrupt, self._in_process = interrupt, in_process
@@ -288,6 +290,7 @@ class Population:
 
     def _start(self, stack: ExitStack) -> TrialRunner:
         display, machine = self._outputs.display, this_machine()
+        check_job(self._trial_job(0).spec)
         share = Machine(cores=machine.cores // self._spec.size, gpus=machine.gpus // self._spec.size)
         concurrent = self._spec.concurrent_trials or self._spec.size
         if self._in_process:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from rlcore.api import RLJob
+from rlcore.api.yaml_text import dump_yaml
 from rlcore.checkpoint.storage import LOCK_FILE
 from rlcore.errors import UserError
 
@@ -65,7 +64,7 @@ class RunDirectory:
         temporary = self.path / f".{MANIFEST_FILE}.tmp"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(yaml.safe_dump(document, sort_keys=False))
+            temporary.write_text(dump_yaml(document))
             temporary.replace(self.path / MANIFEST_FILE)
         except OSError as error:
             raise UserError(

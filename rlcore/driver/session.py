@@ -18,7 +18,7 @@ from typing import Any
 from rlcore.api import RLJob
 from rlcore.api.algorithms.offline import OfflineConfig
 from rlcore.checkpoint import CheckpointInfo, CheckpointStore, write_completion
-from rlcore.driver.build import Parts
+from rlcore.driver.build import Parts, check_job
 from rlcore.driver.driver import Attendant, Driver, Outcome
 from rlcore.driver.evaluation import EvaluationResult, EvaluationRunner
 from rlcore.driver.interrupt import Interrupt, Interrupted
@@ -124,6 +124,7 @@ class Session:
 
     def _start(self, stack: ExitStack) -> tuple[Driver, Recording]:
         job, place, display = self.job, self.place, self.outputs.display
+        check_job(job.spec)
         plan = place.connect(stack, self.interrupt, display)
         for note in plan.notes:
             display.message(note)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from rlcore.api import StopSpec
 
+# Before so many episodes ended, a mean reward is luck and stops nothing.
+FEWEST_EPISODES = 20
+
 
 def stop_reason(
     stop: StopSpec, *, timesteps: int, iterations: int, episode_reward_mean: float | None, elapsed_s: float

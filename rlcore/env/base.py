@@ -17,10 +17,21 @@ import os
 import traceback
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
+
+if TYPE_CHECKING:
+    from rlcore.env.games.vector_env import GameVectorEnv
+
+
+class AgentRows(NamedTuple):
+    """What one joint step gave each of A agents."""
+
+    rewards: np.ndarray  # float32 [N, A], 0 where the agent was not there
+    acted: np.ndarray  # bool [N, A]: the agent took part in the step
+    goes_on: np.ndarray  # bool [N, A]: it has a value at `Step.observations`: it is there, or was only cut off
 
 
 class Step(NamedTuple):
@@ -36,6 +47,7 @@ class Step(NamedTuple):
     truncated: np.ndarray  # bool [N]: cut off (time limit, failure); bootstrap from the final observation
     valid: np.ndarray  # bool [N]: False = this row was an autoreset or a failure, not a transition
     action_mask: np.ndarray | None  # bool [N, A]: actions allowed at `observations`
+    agents: AgentRows | None = None  # of a joint environment, whose agents act as one
 
 
 Phase = Literal["create", "reset", "step", "worker"]
@@ -115,6 +127,11 @@ class VectorEnv(ABC):
         """The failures since the last call."""
         drained, self.failures[:] = list(self.failures), []
         return drained
+
+    @property
+    def simulator(self) -> GameVectorEnv | None:
+        """Positions and rules that a planning policy looks ahead with; None where the environment offers none."""
+        return None
 
     @abstractmethod
     def close(self) -> None:

@@ -14,11 +14,14 @@ from gymnasium.vector import AutoresetMode
 from rlcore.env.atari import atari_single_maker, atari_vector_maker, episode_limit, is_atari, silence_emulator
 from rlcore.env.base import VectorEnv
 from rlcore.env.envpool_env import make_envpool
+from rlcore.env.games import GAMES, Game, GameEnv, GameVectorEnv, Seats
+from rlcore.env.games.game import not_a_game, require_sound
+from rlcore.env.games.library import make_rules
 from rlcore.env.native import NativeVectorEnv
 from rlcore.env.registry import creation_failure, find_spec, is_factory, load_factory
 from rlcore.env.reward_clipping import RewardClipping
 from rlcore.env.sync import SyncVectorEnv
-from rlcore.errors import EnvironmentFailure
+from rlcore.errors import EnvironmentFailure, UnsupportedError
 
 if TYPE_CHECKING:
     from rlcore.api import EnvironmentSpec
@@ -28,7 +31,9 @@ logger = logging.getLogger(__name__)
 _NATIVE_HINT = "use vectorization: auto; Atari games have one only with wrappers: atari"
 
 
-def make_vector_env(spec: EnvironmentSpec, num_envs: int, *, worker_index: int = 0, threads: int = 1) -> VectorEnv:
+def make_vector_env(
+    spec: EnvironmentSpec, num_envs: int, *, worker_index: int = 0, threads: int = 1, seats: Seats | None = None
+) -> VectorEnv:
     """Make N copies of the manifest's environment, vectorized as `spec.vectorization` says.
 
     "auto" takes the first that fits: ale-py's C++ environment for `wrappers: atari`, the environment's own vector
@@ -37,11 +42,15 @@ def make_vector_env(spec: EnvironmentSpec, num_envs: int, *, worker_index: int =
     Args:
         worker_index: which evaluator this is; evaluators given the same seed still see different episodes.
         threads: of environments that step in C++; an evaluator has one core, unless it samples alone.
+        seats: the environment must be a game whose rules can be searched, and these seats are the policy's; None:
+            it may be anything, and of a game the policy has one seat.
 
     Raises:
         EnvironmentFailure: not installed, unknown, cannot be made, or not vectorizable in the way asked for.
         UnsupportedError: a space that cannot be flattened.
     """
+    if seats is not None:
+        return _games(spec, load_game(spec), num_envs, worker_index, seats)
     env = _vectorize(spec, num_envs, worker_index, threads)
     return RewardClipping(env) if spec.wrappers == "atari" and spec.atari.reward_clipping else env
 
@@ -54,6 +63,33 @@ def make_sync_env(
     return SyncVectorEnv(
         single_env_maker(spec), num_envs, max_episode_steps=limit, worker_index=worker_index, first_index=first_index
     )
+
+
+def load_game(spec: EnvironmentSpec) -> Game:
+    """The rules that the manifest names.
+
+    Raises:
+        EnvironmentFailure: it is no game, or one that does not keep to the interface.
+        UnsupportedError: a way of vectorisation that games do not have.
+    """
+    if spec.vectorization not in ("auto", "native"):
+        raise UnsupportedError(
+            f"environment.vectorization: {spec.vectorization} does not fit games that are searched",
+            hint="leave vectorization out: all games step as one array",
+        )
+    if is_factory(spec.id):
+        factory = load_factory(spec.id)
+        make = lambda: factory(**spec.kwargs)  # noqa: E731
+    else:
+        find_spec(spec.id)
+        if spec.id not in GAMES:
+            raise not_a_game(spec.id, "an environment without rules that could be looked ahead with")
+        make = lambda: make_rules(GAMES[spec.id], spec.kwargs)  # noqa: E731
+    try:
+        game = make()
+    except Exception as error:
+        raise creation_failure(spec.id, error, spec.kwargs) from error
+    return require_sound(game, spec.id)
 
 
 def single_env_maker(spec: EnvironmentSpec) -> Callable[[], gymnasium.Env]:
@@ -101,6 +137,8 @@ def _checked(spec: EnvironmentSpec, make: Callable[[], Any]) -> gymnasium.Env:
         env = make()
     except Exception as error:
         raise creation_failure(spec.id, error, spec.kwargs) from error
+    if isinstance(env, Game):
+        return GameEnv(require_sound(env, spec.id))
     if isinstance(env, gymnasium.Env):
         return env
     hint = "the factory must return a gymnasium.Env; one environment, rlcore makes the copies"
@@ -114,6 +152,8 @@ def _native(spec: EnvironmentSpec, num_envs: int, worker_index: int, threads: in
     """The environment's own vectorization; None where it has none, or in "auto" none that fits."""
     if is_factory(spec.id):
         return None
+    if spec.id in GAMES:
+        return _games(spec, load_game(spec), num_envs, worker_index, "one")
     gym_spec = find_spec(spec.id)
     atari = is_atari(gym_spec)
     if spec.wrappers == "atari":
@@ -130,6 +170,11 @@ def _native(spec: EnvironmentSpec, num_envs: int, worker_index: int, threads: in
             raise creation_failure(spec.id, error, spec.kwargs) from error
         logger.info("native vectorization of %s is not usable, using sync: %s", spec.id, error)
         return None
+
+
+def _games(spec: EnvironmentSpec, game: Game, num_envs: int, worker_index: int, seats: Seats) -> VectorEnv:
+    limit = spec.max_episode_steps
+    return GameVectorEnv(game, num_envs, seats=seats, max_episode_steps=limit, worker_index=worker_index)
 
 
 def _entry_point_maker(

@@ -3,18 +3,21 @@
 The environment is parallel in PettingZoo's sense, recognized by what it offers: `possible_agents`,
 `observation_space(agent)`, `action_space(agent)`, `reset(seed=..., options=...)` -> (observations, infos), and
 `step(actions)` -> (observations, rewards, terminations, truncations, infos), all dicts by agent; `agents` names those
-still acting. PettingZoo itself is not needed.
+still acting. Or it is turn-based: see `turns`. PettingZoo itself is not needed.
 
 Each policy sees fixed slots, environment by environment, in each the policy's agents in their order. A slot is valid
 where its agent took part in the step. After an agent's own end its slot rests (invalid, last observation repeated)
 until all agents of its environment are gone; the step after that resets the environment, and puts the first
 observations of the new episode into the slots, invalid as well: NEXT_STEP autoreset, as everywhere.
+
+In a turn-based environment a step is one agent's move: its slot alone is valid. Rewards come in the step in which they
+are known: before the agent's next turn, or at its end. `rlcore.evaluation.own_time` makes transitions of that.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +25,10 @@ import gymnasium
 import numpy as np
 
 from rlcore.env.base import EnvFailure, Phase, Step, derive_seed, describe_action, describe_error, fresh_seed
+from rlcore.env.pettingzoo_ids import multi_agent_maker
 from rlcore.env.policy_slots import PolicySlots
-from rlcore.env.registry import creation_failure, is_factory, load_factory
 from rlcore.env.state import offers_state
+from rlcore.env.turns import ProtocolError, Turn, TurnBasedEnv, checked_reward, is_turn_based
 from rlcore.errors import EnvironmentFailure
 
 if TYPE_CHECKING:
@@ -51,14 +55,17 @@ class MultiAgentVectorEnv:
         mapping: agent -> policy id.
         max_episode_steps: truncates all agents of an environment after this many of its steps.
         worker_index: mixed into the seeds, so that evaluators given one seed still see different episodes.
+        seats: policies whose agents, all with equal spaces, change places at random in each episode.
 
     Attributes:
         policies: slots by policy id, in the order in which agents first name them.
+        turn_based: one agent moves in each step.
+        pending: bool [N], environments whose next step resets them.
         env_steps: environments that really stepped in the last `step` (the others were reset, or failed).
         failures: as in VectorEnv; env_index is the environment's.
 
     Raises:
-        EnvironmentFailure: the environment does not offer the parallel interface.
+        EnvironmentFailure: the environment offers neither interface.
         UnsupportedError: agents of one policy differ in their spaces, or a space cannot be flattened.
     """
 
@@ -70,12 +77,14 @@ class MultiAgentVectorEnv:
         *,
         max_episode_steps: int | None = None,
         worker_index: int = 0,
+        seats: Sequence[str] = (),
     ) -> None:
         self.num_envs = num_envs
         self.failures: list[EnvFailure] = []
         self.env_steps = 0
         self._make, self._limit, self._worker_index = make, max_episode_steps, worker_index
         self._envs = [_checked(make()) for _ in range(num_envs)]
+        self.turn_based = isinstance(self._envs[0], TurnBasedEnv)
         agents = [str(agent) for agent in self._envs[0].possible_agents]
         by_policy: dict[str, list[str]] = {}
         for agent in agents:
@@ -92,8 +101,10 @@ class MultiAgentVectorEnv:
             ]
             for index in range(num_envs)
         ]
+        self._seats = [_seats(members, seats, self.policies) for members in self._members]
+        self._episodes = [0] * num_envs
         self._elapsed = [0] * num_envs
-        self._pending = [True] * num_envs
+        self.pending = np.ones(num_envs, np.bool_)
         self._unseeded = [True] * num_envs
         self._generations = [0] * num_envs
         self._seed = 0
@@ -101,29 +112,23 @@ class MultiAgentVectorEnv:
 
     @classmethod
     def make(
-        cls, spec: EnvironmentSpec, num_envs: int, mapping: Callable[[str], str], *, worker_index: int = 0
+        cls,
+        spec: EnvironmentSpec,
+        num_envs: int,
+        mapping: Callable[[str], str],
+        *,
+        worker_index: int = 0,
+        seats: Sequence[str] = (),
     ) -> MultiAgentVectorEnv:
-        """N copies of the manifest's environment, whose id is a factory.
+        """N copies of the manifest's environment, whose id is a factory or a PettingZoo id.
 
         Raises:
-            EnvironmentFailure: no factory, it raised, or what it returns is not a parallel multi-agent environment.
+            EnvironmentFailure: neither, it raised, or what it returns is not a multi-agent environment.
             UnsupportedError: agents of one policy differ in their spaces, or a space cannot be flattened.
         """
-        if not is_factory(spec.id):
-            raise EnvironmentFailure(
-                f"multi-agent environment {spec.id!r} is not a factory",
-                hint='write environment.id as "module:factory", where factory(**kwargs) returns the environment',
-                permanent=True,
-            )
-        factory = load_factory(spec.id)
-
-        def make() -> Any:
-            try:
-                return factory(**spec.kwargs)
-            except Exception as error:
-                raise creation_failure(spec.id, error, spec.kwargs) from error
-
-        return cls(make, num_envs, mapping, max_episode_steps=spec.max_episode_steps, worker_index=worker_index)
+        make = multi_agent_maker(spec.id, spec.kwargs)
+        limit = spec.max_episode_steps
+        return cls(make, num_envs, mapping, max_episode_steps=limit, worker_index=worker_index, seats=seats)
 
     @property
     def spaces(self) -> dict[str, tuple[gymnasium.spaces.Box, gymnasium.Space]]:
@@ -148,6 +153,7 @@ class MultiAgentVectorEnv:
         if seed is not None or not self._begun:
             self._seed, self._begun = fresh_seed() if seed is None else seed, True
             self._generations = [0] * self.num_envs
+            self._episodes = [0] * self.num_envs
             self._unseeded = [True] * self.num_envs
         for index in range(self.num_envs):
             self._reset_env(index)
@@ -163,13 +169,17 @@ class MultiAgentVectorEnv:
         rows = {id(slots): slots.actions.rows(actions[key]) for key, slots in self.policies.items()}
         self.env_steps = 0
         for index in range(self.num_envs):
-            if self._pending[index]:
+            if self.pending[index]:
                 self._reset_env(index)
                 continue
             acting = [member for member in self._members[index] if member.policy.active[member.slot]]
             chosen = {member.agent: rows[id(member.policy)][member.slot] for member in acting}
             try:
-                self._record_step(index, self._envs[index].step(chosen))
+                env = self._envs[index]
+                if isinstance(env, TurnBasedEnv):
+                    self._record_turn(index, env, env.step(*chosen.values()))
+                else:
+                    self._record_step(index, env.step(chosen))
                 self.env_steps += 1
             except Exception as error:
                 self._fail(index, "step", error, chosen)
@@ -177,7 +187,7 @@ class MultiAgentVectorEnv:
 
     def get_state(self) -> dict[str, Any] | None:
         """As VectorEnv.get_state; None unless the environment defines get_state() and set_state(state) itself."""
-        if not all(offers_state(env) for env in self._envs):
+        if not all(env.offers_state if isinstance(env, TurnBasedEnv) else offers_state(env) for env in self._envs):
             return None
         slots = {
             key: {
@@ -194,7 +204,8 @@ class MultiAgentVectorEnv:
             "unseeded": list(self._unseeded),
             "slots": slots,
             "elapsed": list(self._elapsed),
-            "pending": list(self._pending),
+            "episodes": list(self._episodes),
+            "pending": self.pending.tolist(),
             "generations": list(self._generations),
             "seed": self._seed,
         }
@@ -210,9 +221,26 @@ class MultiAgentVectorEnv:
             policy.buffers.observations[...] = slots["observations"]
             policy.buffers.mask[...] = slots["mask"]
             policy.has_action_mask = slots["has_action_mask"]
-        self._elapsed, self._pending = list(state["elapsed"]), list(state["pending"])
+        self._elapsed, self.pending[:] = list(state["elapsed"]), state["pending"]
         self._generations, self._seed = list(state["generations"]), state["seed"]
         self._unseeded, self._begun = list(state["unseeded"]), True
+        self._episodes = list(state["episodes"])
+        for index in range(self.num_envs):
+            self._take_seats(index)
+
+    @property
+    def state_size(self) -> int:
+        """Width of the environment's global `state()`, 0 where it declares no `state_space` of one dimension."""
+        shape = getattr(getattr(self._envs[0], "state_space", None), "shape", None)
+        return int(shape[0]) if shape is not None and len(shape) == 1 else 0
+
+    def states(self) -> np.ndarray:
+        """Global states float32 [N, state_size], as the environments are now; zeros of one that was just replaced."""
+        states = np.zeros((self.num_envs, self.state_size), np.float32)
+        for index, env in enumerate(self._envs):
+            if not self._unseeded[index]:
+                states[index] = env.state()
+        return states
 
     def drain_failures(self) -> list[EnvFailure]:
         """The failures since the last call."""
@@ -225,10 +253,11 @@ class MultiAgentVectorEnv:
             env.close()
 
     def _record_step(self, index: int, result: Any) -> None:
-        observations, rewards, terminations, truncations, infos = result
+        observations, rewards, terminations, truncations, infos = _five_dicts(result)
         self._elapsed[index] += 1
         out_of_time = self._limit is not None and self._elapsed[index] >= self._limit
         remaining = set(getattr(self._envs[index], "agents", observations))
+        self._check_agents(index, remaining | set(observations))
         for member in self._members[index]:
             policy, slot, agent = member.policy, member.slot, member.agent
             was_active = bool(policy.active[slot])
@@ -242,26 +271,82 @@ class MultiAgentVectorEnv:
             # An agent that is gone without a word has come to its end.
             truncated = bool(truncations.get(agent, False)) or out_of_time
             terminated = bool(terminations.get(agent, agent not in remaining))
-            policy.set_row(slot, float(rewards.get(agent, 0.0)), terminated=terminated, truncated=truncated, valid=True)
+            if agent not in observations and not terminated:
+                raise ProtocolError(f"step() gave agent {agent!r}, which has not terminated, no observation")
+            reward = checked_reward(agent, rewards.get(agent, 0.0))
+            policy.set_row(slot, reward, terminated=terminated, truncated=truncated, valid=True)
             policy.active[slot] = not (terminated or truncated)
-        self._pending[index] = not any(member.policy.active[member.slot] for member in self._members[index])
+        self.pending[index] = not any(member.policy.active[member.slot] for member in self._members[index])
+
+    def _record_turn(self, index: int, env: TurnBasedEnv, turn: Turn) -> None:
+        self._elapsed[index] += 1
+        if self._limit is not None and self._elapsed[index] >= self._limit:
+            turn = env.cut_off(turn)
+        self._check_agents(index, set(turn.observations))
+        for member in self._members[index]:
+            policy, slot, agent = member.policy, member.slot, member.agent
+            if agent in turn.observations:
+                policy.write(slot, turn.observations[agent], turn.infos[agent])
+            terminated, truncated = turn.ended.get(agent, (False, False))
+            policy.set_row(
+                slot,
+                turn.rewards.get(agent, 0.0),
+                terminated=terminated,
+                truncated=truncated,
+                valid=bool(policy.active[slot]),
+            )
+            policy.active[slot] = agent == turn.mover
+        self.pending[index] = turn.mover is None
+
+    def _begin_turns(self, index: int, turn: Turn) -> None:
+        self._check_agents(index, set(turn.observations))
+        for member in self._members[index]:
+            if member.agent == turn.mover:
+                member.policy.write(member.slot, turn.observations[member.agent], turn.infos[member.agent])
+            member.policy.set_row(member.slot)
+            member.policy.active[member.slot] = member.agent == turn.mover
+        self.pending[index] = turn.mover is None
+
+    def _check_agents(self, index: int, named: set[str]) -> None:
+        strange = named - {member.agent for member in self._members[index]}
+        if strange:
+            raise ProtocolError(f"the environment has agents {sorted(strange)}, which possible_agents does not name")
 
     def _reset_env(self, index: int) -> None:
         env = self._envs[index]
+        seed = self._env_seed(index) if self._unseeded[index] else None
+        self._episodes[index] += 1
+        self._take_seats(index)
         try:
-            observations, infos = env.reset(seed=self._env_seed(index)) if self._unseeded[index] else env.reset()
-            for member in self._members[index]:
-                present = member.agent in observations
-                if present:
-                    member.policy.write(member.slot, observations[member.agent], infos.get(member.agent, {}))
-                member.policy.set_row(member.slot)
-                member.policy.active[member.slot] = present
+            if isinstance(env, TurnBasedEnv):
+                self._begin_turns(index, env.reset(seed))
+            else:
+                self._begin_together(index, env.reset() if seed is None else env.reset(seed=seed))
         except Exception as error:
             self._fail(index, "reset", error)
             return
         self._unseeded[index] = False
         self._elapsed[index] = 0
-        self._pending[index] = not observations
+
+    def _take_seats(self, index: int) -> None:
+        """Who acts for which agent in this episode: the same whenever it is asked."""
+        if not self._seats[index]:
+            return
+        members, agents = zip(*self._seats[index], strict=True)
+        rng = np.random.default_rng([self._env_seed(index), self._episodes[index]])
+        for member, place in zip(members, rng.permutation(len(members)), strict=True):
+            member.agent = agents[place]
+
+    def _begin_together(self, index: int, result: Any) -> None:
+        observations, infos = _two_dicts(result)
+        self._check_agents(index, set(observations))
+        for member in self._members[index]:
+            present = member.agent in observations
+            if present:
+                member.policy.write(member.slot, observations[member.agent], infos.get(member.agent, {}))
+            member.policy.set_row(member.slot)
+            member.policy.active[member.slot] = present
+        self.pending[index] = not observations
 
     def _fail(self, index: int, phase: Phase, error: Exception, actions: Any = None) -> None:
         """Record the exception, truncate all agents of the environment, and put a fresh one in its place."""
@@ -271,7 +356,7 @@ class MultiAgentVectorEnv:
             member.policy.buffers.mask[member.slot] = True
             member.policy.active[member.slot] = False
         self._generations[index] += 1
-        self._unseeded[index] = self._pending[index] = True
+        self._unseeded[index] = self.pending[index] = True
         try:
             replacement = _checked(self._make())
         except Exception as creation_error:
@@ -288,12 +373,37 @@ class MultiAgentVectorEnv:
         return derive_seed(self._seed, self._worker_index, index, self._generations[index])
 
 
+def _seats(
+    members: list[_Member], policy_ids: Sequence[str], policies: dict[str, PolicySlots]
+) -> list[tuple[_Member, str]]:
+    """Those who change places, and the agents that they act for at first."""
+    movable = [policies[policy_id] for policy_id in policy_ids if policy_id in policies]
+    return [(member, member.agent) for member in members if member.policy in movable]
+
+
 def _checked(env: Any) -> Any:
+    if is_turn_based(env):
+        return TurnBasedEnv(env)
     missing = [name for name in _INTERFACE if not hasattr(env, name)]
     if missing:
         raise EnvironmentFailure(
-            f"a multi-agent environment must be parallel, but {type(env).__name__} has no {', '.join(missing)}",
-            hint="return an environment with PettingZoo's parallel interface (pettingzoo.utils.aec_to_parallel)",
+            f"a multi-agent environment is parallel or turn-based, but {type(env).__name__} has no "
+            f"{', '.join(missing)}",
+            hint="return an environment with PettingZoo's parallel or AEC interface",
             permanent=True,
         )
     return env
+
+
+def _five_dicts(result: Any) -> tuple[dict[str, Any], ...]:
+    if not isinstance(result, tuple) or len(result) != 5 or not all(isinstance(part, dict) for part in result):
+        raise ProtocolError(
+            "step() must return five dicts by agent: observations, rewards, terminations, truncations, infos"
+        )
+    return result
+
+
+def _two_dicts(result: Any) -> tuple[dict[str, Any], ...]:
+    if not isinstance(result, tuple) or len(result) != 2 or not all(isinstance(part, dict) for part in result):
+        raise ProtocolError("reset() must return two dicts by agent: observations, infos")
+    return result

@@ -14,11 +14,13 @@ from gymnasium import error as gymnasium_error
 from gymnasium.envs.registration import EnvSpec
 
 from rlcore.env.base import describe_error
+from rlcore.env.games.library import register_games
 from rlcore.env.minatar_env import register_minatar
 from rlcore.errors import EnvironmentFailure, UserError
 
 # Gymnasium ids end in a version; a factory is a plain Python name.
 _VERSIONED = re.compile(r"-v\d+$")
+_PETTINGZOO = re.compile(r"^[A-Za-z_]\w*(/[A-Za-z_]\w*)+_v\d+$")
 _LEGACY_ATARI = re.compile(r"^[A-Z]\w+?(Deterministic|NoFrameskip)?-v[04]$")
 # Part of an environment's entry point -> what to install when it says that something is missing.
 _EXTRAS = {
@@ -35,6 +37,11 @@ def is_factory(env_id: str) -> bool:
     """Whether the id is `module:factory`; `module:Name-v0` is a Gymnasium id that its module registers on import."""
     _, colon, name = env_id.partition(":")
     return bool(colon) and not _VERSIONED.search(name)
+
+
+def is_pettingzoo_id(env_id: str) -> bool:
+    """Whether the id names a module of PettingZoo's kind, such as mpe2/simple_spread_v3; Gymnasium's end in -v3."""
+    return bool(_PETTINGZOO.match(env_id))
 
 
 def load_factory(env_id: str) -> Callable[..., Any]:
@@ -82,6 +89,8 @@ def register_known(name: str) -> None:
         _register_atari()
     if name.startswith("MinAtar/"):
         _register_minatar()
+    if name.startswith("rlcore/"):
+        register_games()
 
 
 def creation_failure(env_id: str, error: Exception, kwargs: dict[str, Any]) -> UserError:
@@ -127,12 +136,15 @@ def _register_minatar() -> None:
 
 
 def _unknown_hint(name: str) -> str:
+    if is_pettingzoo_id(name):
+        return "this is a PettingZoo id: name the policies of its agents under spec.multiAgent"
     if (name.startswith("ALE/") or _LEGACY_ATARI.match(name)) and not importlib.util.find_spec("ale_py"):
         return "Atari environments come with an extra: pip install 'rlcore[atari]'"
     if name.startswith("MinAtar/") and not importlib.util.find_spec("minatar"):
         return "MinAtar environments come with an extra: pip install 'rlcore[minatar]'"
     _register_atari()
     _register_minatar()
+    register_games()
     return _nearest(name, list(gymnasium.registry)) or (
         "python -c 'import gymnasium; gymnasium.pprint_registry()' lists the known ids; "
         "an id of another package is written package.module:Name-v0"

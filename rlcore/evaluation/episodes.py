@@ -87,9 +87,13 @@ class EpisodeWindow:
         self.total += len(episodes)
 
     def replace(self, episodes: list[Episode]) -> None:
-        """Looks at these episodes alone, however many there were before."""
+        """Looks at these episodes alone, which are not counted, however many there were before."""
         self._episodes.clear()
-        self.extend(episodes)
+        self._episodes.extend(episodes)
+
+    def count(self, episodes: int) -> None:
+        """Counts episodes that are not looked at."""
+        self.total += episodes
 
     @property
     def returns(self) -> np.ndarray:

@@ -11,7 +11,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,12 +45,16 @@ SAMPLE = "sample_with_info"
 
 @dataclass(frozen=True)
 class GlobalState:
-    """What evaluators need from the learner before they sample; `weights` may be a Ray reference to them."""
+    """What evaluators need from the learner before they sample; `weights` may be a Ray reference to them.
+
+    `frozen` are parameters of policies that nobody trains, such as self-play's opponents.
+    """
 
     weights: Mapping[str, np.ndarray] | Any
     version: int
     timesteps: int
     filters: Mapping[str, Any]
+    frozen: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 class LocalEvaluators:
@@ -78,7 +82,9 @@ class LocalEvaluators:
     def set_global_state(self, state: GlobalState, indices: Sequence[int] | None = None) -> None:
         """Gives weights, progress and filters to all, or to some."""
         for index in self.indices if indices is None else indices:
-            self._evaluators[index].set_global_state(state.weights, state.version, state.timesteps, state.filters)
+            self._evaluators[index].set_global_state(
+                {**state.weights, **state.frozen}, state.version, state.timesteps, state.filters
+            )
 
     def request(self, index: int, method: str = SAMPLE) -> None:
         """Asks one evaluator for one more sample."""
@@ -174,7 +180,9 @@ class RemoteEvaluators:
         if indices is None or state.version != self._state_version or self._state_ref is None:
             self._timesteps, self._state_version = state.timesteps, state.version
             weights = state.weights if isinstance(state.weights, ray.ObjectRef) else dict(state.weights)
-            self._state_ref = ray.put((weights, state.version, state.timesteps, dict(state.filters)))
+            self._state_ref = ray.put(
+                (weights, state.version, state.timesteps, dict(state.filters), dict(state.frozen))
+            )
         for index, actor in self._actors.items():
             if indices is None or index in indices:
                 actor.apply.remote(take_global_state, self._state_ref)
@@ -391,14 +399,14 @@ def unwrap(error: Exception) -> Exception:
     return inner if isinstance(inner, RlcoreError) else error
 
 
-def take_global_state(evaluator: PolicyEvaluator, state: tuple[Any, int, int, Any]) -> None:
+def take_global_state(evaluator: PolicyEvaluator, state: tuple[Any, int, int, Any, Any]) -> None:
     """`set_global_state` with everything in one reference; weights may be a reference inside of it."""
-    weights, version, timesteps, filters = state
+    weights, version, timesteps, filters, frozen = state
     if not isinstance(weights, Mapping):
         import ray
 
         weights = ray.get(weights, timeout=CALL_DEADLINE_S)
-    evaluator.set_global_state(weights, version, timesteps, filters)
+    evaluator.set_global_state({**weights, **frozen}, version, timesteps, filters)
 
 
 def begin_anew(evaluator: PolicyEvaluator, salt: int) -> None:

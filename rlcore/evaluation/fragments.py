@@ -67,6 +67,7 @@ def last_steps(fragment: Fragment, steps: int) -> Fragment:
         fragment,
         **columns,
         extras={name: column[first:].copy() for name, column in fragment.extras.items()},
+        agents={name: column[first:].copy() for name, column in fragment.agents.items()},
         states=[],
         last_state=[],
         first_starts=fragment.starts[first].copy(),

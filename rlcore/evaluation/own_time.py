@@ -63,7 +63,10 @@ class OwnTime:
             if len(turns) > len(rows.own):
                 waiting[slot], kept_row[slot] = True, turns[-1]
                 kept_reward[slot] = earned[length, slot] - earned[turns[-1], slot]
-        self._keep(raw, waiting, kept_row, kept_reward)
+        # A turn that waits for longer than a fragment is an older policy's.
+        still_waiting = raw is not fragment and (waiting & (kept_row == 0)).any()
+        version = raw.policy_version if still_waiting else fragment.policy_version
+        self._keep(replace(raw, policy_version=version), waiting, kept_row, kept_reward)
         return _moved(raw, found)
 
     def get_state(self) -> dict[str, Any]:

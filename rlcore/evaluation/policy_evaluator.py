@@ -65,12 +65,14 @@ class PolicyEvaluator:
         try:
             spaces = self.world.spaces
             self.policies = {p: config.build_policy(p, spaces[p]) for p in spaces}
+            self.world.admit(self.policies)
             self.tracks = {
                 policy_id: Track(
                     self.policies[policy_id],
                     slots,
                     filter_observations=config.observation_filter == "meanStd",
                     sequence_length=config.sequence_length,
+                    turn_based=self.world.turn_based,
                 )
                 for policy_id, slots in self.world.slots.items()
             }
@@ -103,6 +105,7 @@ class PolicyEvaluator:
             fragments = self.run(self.config.fragment_length, explore=True)
         else:
             fragments = self._run_complete_episodes()
+        fragments = self.transitions(fragments)
         self._absorb(fragments, learn_filter=True)
         rows = sum(int(np.count_nonzero(fragment.valid)) for fragment in fragments.values())
         if self.config.batch_mode == "truncate":
@@ -149,7 +152,7 @@ class PolicyEvaluator:
         return SampleInfo(
             worker_index=self.config.worker_index,
             timesteps=batch.count,
-            episodes=counters.episodes,
+            episodes={p: episodes for p, episodes in counters.episodes.items() if p in self.config.trained},
             filter_deltas={p: t.filter.take_delta() for p, t in self.tracks.items() if t.filter is not None},
             failures=counters.failures,
             policy_version=batch.policy_version,
@@ -161,17 +164,18 @@ class PolicyEvaluator:
         """The deterministic policy's next `episodes` episodes, from environments reset with `seed`.
 
         Every slot contributes equally many, or one less, so that short episodes are not counted more often than long
-        ones. In a multi-agent environment these are the episodes of the first policy's agents.
+        ones. In a multi-agent environment these are the episodes of the first trained policy's agents.
         """
         self._restart(seed)
-        first, track = next(iter(self.tracks.items()))
+        first = next(iter(self.trained), next(iter(self.tracks)))
+        track = self.tracks[first]
         by_slot: list[list[Episode]] = [[] for _ in range(track.slots)]
         present = np.zeros(track.slots, bool)
         steps = 0
         while True:
             fragments = self.run(self.config.fragment_length, explore=False)
             present |= fragments[first].valid.any(axis=0)
-            self._absorb(fragments, learn_filter=False)
+            self._absorb(self.transitions(fragments), learn_filter=False)
             for episode in self._counters.episodes.pop(first, []):
                 by_slot[episode.slot].append(episode)
             steps += fragments[first].length
@@ -201,6 +205,10 @@ class PolicyEvaluator:
         self._check_finite(fragments)
         return fragments
 
+    def transitions(self, fragments: Mapping[str, Fragment]) -> dict[str, Fragment]:
+        """What `run` gave, as each policy sees it: where agents take turns, in their own time."""
+        return {policy_id: self.tracks[policy_id].transitions(fragment) for policy_id, fragment in fragments.items()}
+
     def run_watched(self, after_step: Callable[[int], None], ended: Callable[[], bool], chunk: int) -> int:
         """Plays new episodes with the policies as they are until `ended`; returns the transitions made.
 
@@ -223,9 +231,10 @@ class PolicyEvaluator:
     def _run_complete_episodes(self) -> dict[str, Fragment]:
         config = self.config
         self._restart(None)
-        # Recurrent states are kept evenly over joined parts, so a part is a whole number of sequences.
-        every = config.sequence_length
-        length = -(-min(config.fragment_length, 128) // every) * every
+        # Recurrent states are kept evenly over joined parts, so a part is a whole number of sequences. Short parts:
+        # what is played beyond the last end that is waited for is thrown away.
+        every = config.sequence_length if any(policy.recurrent for policy in self.policies.values()) else 1
+        length = -(-min(config.fragment_length, 128) // (4 * every)) * every
         try:
             return collect_complete_episodes(
                 lambda: self.run(length, explore=True), config.fragment_length * config.num_envs, ENDLESS_STEPS

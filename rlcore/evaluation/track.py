@@ -10,8 +10,8 @@ import numpy as np
 from rlcore.env.base import Step
 from rlcore.env.normalize import MeanStdFilter
 from rlcore.evaluation.episodes import Episode, EpisodeCounter
-from rlcore.evaluation.own_time import OwnTime
 from rlcore.evaluation.fragments import join_fragments, last_steps
+from rlcore.evaluation.own_time import OwnTime
 from rlcore.policy.torch_policy_graph import TorchPolicyGraph
 from rlcore.sample_batch import Fragment
 
@@ -56,6 +56,8 @@ class Track:
         self.state = self.policy.initial_state(self.slots)
         self.fresh = np.ones(self.slots, dtype=bool)
         self.held_back = None
+        if self.own_time is not None:
+            self.own_time.forget()
 
     def begin(self, length: int, *, explore: bool) -> None:
         """Makes room for a fragment of `length` steps."""
@@ -145,10 +147,13 @@ class Track:
         So transitions that look ahead are made across the borders of fragments, each once.
         """
         steps = self.policy.lookahead
-        if not steps:
+        # In an agent's own time a fragment's first row need not follow the last one's: returns end at the border.
+        if not steps or self.own_time is not None:
             return fragment
         joined = fragment if self.held_back is None else join_fragments([self.held_back, fragment])
         self.held_back = last_steps(joined, steps)
+        if fragment.length >= steps:
+            self.held_back = replace(self.held_back, policy_version=fragment.policy_version)
         return replace(joined, held_back=self.held_back.length)
 
     def transitions(self, fragment: Fragment) -> Fragment:
@@ -171,6 +176,7 @@ class Track:
             "fresh": self.fresh,
             "episodes": self.counter.get_state(),
             "held_back": None if self.held_back is None else dict(vars(self.held_back)),
+            **({} if self.own_time is None else {"own_time": self.own_time.get_state()}),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -182,6 +188,8 @@ class Track:
         self.counter.set_state(state["episodes"])
         held_back = state.get("held_back")
         self.held_back = None if held_back is None else Fragment(**held_back)
+        if self.own_time is not None:
+            self.own_time.set_state(state["own_time"])
 
     def _observe(self, row: int, observations: np.ndarray, mask: np.ndarray | None) -> None:
         if self.raw is None or self.filter is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -12,9 +12,11 @@ import numpy as np
 
 from rlcore.env.base import EnvFailure, Step, VectorEnv
 from rlcore.env.factory import make_vector_env
+from rlcore.env.joint import JointVectorEnv
 from rlcore.env.multi_agent import MultiAgentVectorEnv
 from rlcore.errors import UserError
 from rlcore.evaluation.config import EvaluatorConfig
+from rlcore.policy.policy_graph import PolicyGraph
 from rlcore.sample_batch import DEFAULT_POLICY
 
 Spaces = tuple[gym.spaces.Box, gym.Space[Any]]
@@ -27,8 +29,10 @@ class _World:
     Attributes:
         slots: policy id -> N, how many of its observations there are in each step.
         spaces: policy id -> its observation and action space.
+        turn_based: agents move one after the other.
     """
 
+    turn_based = False
     slots: dict[str, int]
     spaces: dict[str, Spaces]
 
@@ -42,6 +46,9 @@ class _World:
     def set_state(self, state: dict[str, Any]) -> None:
         """Goes on from `get_state`."""
         self._any_env.set_state(state)
+
+    def admit(self, policies: Mapping[str, PolicyGraph]) -> None:
+        """Shows the policies where they act; those that share an environment look ahead of nothing."""
 
     def drain_failures(self) -> list[EnvFailure]:
         """Failures since the last call."""
@@ -74,6 +81,10 @@ class SingleAgentWorld(_World):
         """Environment steps of a sample: with one agent, its transitions."""
         return policy_rows
 
+    def admit(self, policies: Mapping[str, PolicyGraph]) -> None:
+        """Shows the policies where they act."""
+        policies[self.policy_id].enter(self.env)
+
     def paid(self, policy_id: str) -> np.ndarray | None:
         """The last rewards before clipping, where they differ."""
         return self.env.raw_rewards
@@ -87,6 +98,7 @@ class MultiAgentWorld(_World):
         self.env = env
         self.slots = dict(env.num_slots)
         self.spaces = dict(env.spaces)
+        self.turn_based = env.turn_based
         self._env_steps = 0
 
     def reset(self, seed: int | None) -> dict[str, Observed]:
@@ -109,7 +121,34 @@ class MultiAgentWorld(_World):
         return None
 
 
-World = SingleAgentWorld | MultiAgentWorld
+class JointWorld(_World):
+    """A JointVectorEnv: the one policy acts for all agents of each sub-environment."""
+
+    def __init__(self, env: JointVectorEnv, policy_id: str) -> None:
+        super().__init__(env.env)
+        self.env = env
+        self.policy_id = policy_id
+        self.slots = {policy_id: env.num_envs}
+        self.spaces = {policy_id: (env.observation_space, env.action_space)}
+
+    def reset(self, seed: int | None) -> dict[str, Observed]:
+        """New episodes everywhere."""
+        return {self.policy_id: self.env.reset(seed)}
+
+    def step(self, actions: dict[str, np.ndarray]) -> dict[str, Step]:
+        """One vector step."""
+        return {self.policy_id: self.env.step(actions[self.policy_id])}
+
+    def take_env_steps(self, policy_rows: int) -> int:
+        """Environment steps of a sample: the joint transitions."""
+        return policy_rows
+
+    def paid(self, policy_id: str) -> np.ndarray | None:
+        """Rewards are as the environment paid them, the mean over agents."""
+        return None
+
+
+World = SingleAgentWorld | MultiAgentWorld | JointWorld
 
 
 def make_world(config: EvaluatorConfig, *, num_envs: int | None = None) -> World:
@@ -120,14 +159,26 @@ def make_world(config: EvaluatorConfig, *, num_envs: int | None = None) -> World
         UserError: a mapping that cannot be loaded or names no policy.
     """
     count = num_envs or config.num_envs
-    if config.mapping is None:
+    if config.agents is None:
         # Alone in this process, stepping may use all of its cores; beside others, an evaluator keeps to one.
         threads = config.torch_threads or available_cores()
-        env = make_vector_env(config.environment, count, worker_index=config.worker_index, threads=threads)
+        env = make_vector_env(
+            config.environment, count, worker_index=config.worker_index, threads=threads, seats=config.seats
+        )
         return SingleAgentWorld(env, next(iter(config.policies), DEFAULT_POLICY))
-    mapping = load_mapping(config.mapping, frozenset(config.policies))
-    multi = MultiAgentVectorEnv.make(config.environment, count, mapping, worker_index=config.worker_index)
-    return MultiAgentWorld(multi)
+    mapping = load_mapping(config.agents.mapping, config.agents.policies)
+    multi = MultiAgentVectorEnv.make(
+        config.environment, count, mapping, worker_index=config.worker_index, seats=config.agents.seats
+    )
+    if config.agents.joint is None:
+        return MultiAgentWorld(multi)
+    try:
+        return JointWorld(
+            JointVectorEnv(multi, with_state=config.agents.joint == "withState"), next(iter(config.policies))
+        )
+    except BaseException:
+        multi.close()
+        raise
 
 
 def available_cores() -> int:
@@ -135,8 +186,16 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def load_mapping(reference: str, policies: frozenset[str]) -> Callable[[str], str]:
-    """The function behind "module:function", checked to name policies only."""
+def load_mapping(reference: str | None, policies: Sequence[str]) -> Callable[[str], str]:
+    """The function from agent to policy id, checked to name policies only.
+
+    Args:
+        reference: "module:function"; None goes by name: a single policy is everybody's, else an agent's policy has its
+            id, or its id without a trailing number ("adversary" for adversary_0).
+        policies: ids.
+    """
+    if reference is None:
+        return lambda agent: _by_name(agent, policies)
     module_name, _, name = reference.partition(":")
     where = f'spec.multiAgent.mapping "{reference}"'
     try:
@@ -156,3 +215,16 @@ def load_mapping(reference: str, policies: frozenset[str]) -> Callable[[str], st
         return str(policy_id)
 
     return checked
+
+
+def _by_name(agent: str, policies: Sequence[str]) -> str:
+    if len(policies) == 1:
+        return policies[0]
+    for name in (agent, agent.rstrip("0123456789").rstrip("_-")):
+        if name in policies:
+            return name
+    raise UserError(
+        f"spec.multiAgent: no policy has the name of agent {agent!r}, and there is no mapping",
+        hint=f"spec.multiAgent.policies has {sorted(policies)}: name one like the agent, or set a mapping",
+        permanent=True,
+    )

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rlcore.metrics.bottleneck import STAGE_NAMES, bottleneck_sentence, percent
 from rlcore.metrics.eta import StopEstimate, duration, nearest
-from rlcore.metrics.result import IterationResult
+from rlcore.metrics.result import IterationResult, rates_text
 
 _STAGE_COLORS = {"sample": "cyan", "learn": "magenta", "wait": "yellow", "checkpoint": "blue", "evaluate": "green"}
 _SHARES_WIDTH = 30
@@ -129,6 +129,8 @@ def _evaluation_text(evaluation: Mapping[str, object]) -> Text:
         text.append(f" of {episodes:,} episodes")
     if isinstance(timesteps, int):
         text.append(f" at {timesteps:,} timesteps")
+    if rates := rates_text(evaluation):
+        text.append(f": {rates}")
     return text
 
 

@@ -1,7 +1,7 @@
 """Aggregation actors: join samples into train batches beside the evaluators, so that the learner fetches one object.
 
-Beyond 64 evaluators one actor's network is too little: leaves join the samples of up to 64 evaluators each, and a root
-joins what they made. Batches travel as references from actor to actor, never through the driver.
+Beyond a number of evaluators one actor's network is too little: leaves join the samples of up to so many evaluators
+each, and a root joins what they made. Batches travel as references from actor to actor, never through the driver.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 from rlcore.compression import unpack
 from rlcore.sample_batch import MultiAgentBatch
 
-EVALUATORS_PER_LEAF = 64
+EVALUATORS_PER_AGGREGATOR = 64
 
 
-def aggregators_needed(configured: int, evaluators: int) -> int:
-    """Leaves of the tree: as configured, at least one for every 64 evaluators beyond the first 64; 0 for none."""
-    return max(configured, -(-evaluators // EVALUATORS_PER_LEAF) if evaluators > EVALUATORS_PER_LEAF else 0)
+def aggregators_needed(configured: int, evaluators: int, each: int = EVALUATORS_PER_AGGREGATOR) -> int:
+    """Leaves of the tree: as configured, at least one for `each` evaluators where there are more; 0 for none."""
+    return max(configured, -(-evaluators // each) if evaluators > each else 0)
 
 
 class Aggregator:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.evaluation.evaluator_set import CALL_DEADLINE_S, GlobalState, Sample
-from rlcore.optimizers.aggregation import AggregationTree, aggregators_needed
+from rlcore.optimizers.aggregation import EVALUATORS_PER_AGGREGATOR, AggregationTree, aggregators_needed
 from rlcore.optimizers.learner import Learner, Update
 from rlcore.optimizers.policy_optimizer import OptimizerConfig, PolicyOptimizer
 from rlcore.optimizers.sample_replay import SampleReplay
@@ -33,7 +33,8 @@ class AsyncSamplesConfig(OptimizerConfig):
         broadcast_interval: updates between two sets of weights.
         replay_slots: samples kept for replay.
         replay_proportion: old samples for each new one.
-        num_aggregators: actors that join samples; more where there are more than 64 evaluators for each.
+        num_aggregators: actors that join samples, at least.
+        evaluators_per_aggregator: beyond so many there is one aggregator for each so many.
     """
 
     samples_in_flight: int = 2
@@ -43,6 +44,7 @@ class AsyncSamplesConfig(OptimizerConfig):
     replay_slots: int = 0
     replay_proportion: float = 0.0
     num_aggregators: int = 0
+    evaluators_per_aggregator: int = EVALUATORS_PER_AGGREGATOR
 
 
 class AsyncSamplesOptimizer(PolicyOptimizer):
@@ -161,7 +163,8 @@ class AsyncSamplesOptimizer(PolicyOptimizer):
 
     def _joined(self, batches: list[Any]) -> list[Any]:
         """One train batch as the learner takes it: here the data, elsewhere references, of aggregators if there are."""
-        needed = aggregators_needed(self.config.num_aggregators, len(self.evaluators.indices))
+        config, count = self.config, len(self.evaluators.indices)
+        needed = aggregators_needed(config.num_aggregators, count, config.evaluators_per_aggregator)
         if self.evaluators.remote and needed:
             if self._tree is None or self._tree.leaves < needed:
                 self._stop_tree()
@@ -201,6 +204,7 @@ class AsyncSamplesOptimizer(PolicyOptimizer):
                 "version": latest.version,
                 "timesteps": latest.timesteps,
                 "filters": latest.filters,
+                "frozen": dict(latest.frozen),
             },
         }  # fmt: skip
 

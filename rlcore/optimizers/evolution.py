@@ -18,7 +18,7 @@ import numpy as np
 from rlcore.compression import unpack
 from rlcore.evaluation.evaluator_set import CALL_DEADLINE_S, Sample
 from rlcore.evaluation.sample_info import Gradients
-from rlcore.optimizers.aggregation import AggregationTree, aggregators_needed
+from rlcore.optimizers.aggregation import EVALUATORS_PER_AGGREGATOR, AggregationTree, aggregators_needed
 from rlcore.optimizers.perturbed import SharedNoise, give_work
 from rlcore.optimizers.policy_optimizer import OptimizerConfig, PolicyOptimizer
 from rlcore.policy.policy_graph import Stats
@@ -35,6 +35,7 @@ class EvolutionConfig(OptimizerConfig):
         directions: tried in one step, at least; more until `train_batch_size` timesteps were made.
         noise_table_size: numbers that directions are cut from.
         make_work: (noise, directions of one call) -> what each evaluator does; it gives one row a direction.
+        evaluators_per_aggregator: beyond so many, actors join their rows, one for each so many.
         gradient: (rows, noise [size], parameters P) -> what is descended, float32 [P], and statistics.
     """
 
@@ -42,6 +43,7 @@ class EvolutionConfig(OptimizerConfig):
     noise_table_size: int
     make_work: Callable[[SharedNoise, int], Any]
     gradient: Callable[[SampleBatch, np.ndarray, int], tuple[np.ndarray, Stats]]
+    evaluators_per_aggregator: int = EVALUATORS_PER_AGGREGATOR
 
 
 class EvolutionOptimizer(PolicyOptimizer):
@@ -116,7 +118,8 @@ class EvolutionOptimizer(PolicyOptimizer):
 
     def _join(self, kept: list[Any]) -> MultiAgentBatch:
         """All rows; joined by a tree of actors where there are too many evaluators for one process to ask."""
-        leaves = aggregators_needed(0, len(self.evaluators.indices)) if self.evaluators.remote else 0
+        count, each = len(self.evaluators.indices), self.config.evaluators_per_aggregator
+        leaves = aggregators_needed(0, count, each) if self.evaluators.remote else 0
         if leaves and (self._tree is None or self._tree.leaves != leaves):
             self._stop_tree()
             self._tree = AggregationTree(leaves)

@@ -191,7 +191,8 @@ class Learner:
         policy = self.policies[policy_id]
         size = min(tower.size for tower in towers)
         unit = self._timesteps_per_entry(towers[0])
-        minibatches = min(size, max(1, size * len(towers) * unit // minibatch_size))
+        # The nearest number: rows in which environments reset are missing from a batch, and no gradient step is for it.
+        minibatches = min(size, max(1, round(size * len(towers) * unit / minibatch_size)))
         total: Any = 0.0
         norms: Any = 0.0
         epochs = 0

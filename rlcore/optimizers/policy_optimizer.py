@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from rlcore.env.base import EnvFailure
 from rlcore.env.normalize import MeanStdFilter
 from rlcore.evaluation.episodes import Episode
-from rlcore.evaluation.evaluator_set import Evaluators, GlobalState, Sample
+from rlcore.evaluation.evaluator_set import CALL_DEADLINE_S, Evaluators, GlobalState, Sample
 from rlcore.optimizers.learner import Learner, LearnerReport
 from rlcore.optimizers.remote_learner import RemoteLearner
+from rlcore.optimizers.self_play import SelfPlay
 from rlcore.policy.policy_graph import Stats
 
 
@@ -85,6 +88,7 @@ class PolicyOptimizer(ABC):
         filters: policy id -> the job's observation filter, merged from all evaluators'.
 
     Attributes:
+        self_play: against past snapshots of a trained policy; None without.
         plays: its evaluators step environments; else it learns from what others recorded.
     """
 
@@ -105,6 +109,7 @@ class PolicyOptimizer(ABC):
         self.timesteps_trained = 0
         self.weight_syncs = 0
         self.version = 0
+        self.self_play: SelfPlay | None = None
         self.counters: dict[str, int] = {"late_timesteps": 0, "discarded_timesteps": 0, "received_bytes": 0}
         self._lost_before = 0
         self._progress = Progress()
@@ -126,7 +131,22 @@ class PolicyOptimizer(ABC):
     def state_with(self, weights: Any) -> GlobalState:
         """What evaluators need to sample with these weights, which are the policies' newest."""
         filters = {policy_id: filter_.get_state() for policy_id, filter_ in self.filters.items()}
-        return GlobalState(weights, self.version, self.timesteps_sampled, filters)
+        frozen = {} if self.self_play is None else self.self_play.opponents
+        return GlobalState(weights, self.version, self.timesteps_sampled, filters, frozen)
+
+    def begin_self_play(self, self_play: SelfPlay) -> None:
+        """Opponents are snapshots of a trained policy from now on."""
+        self.self_play = self_play
+        self_play.begin(self._weights_of(self_play.spec.policy))
+
+    def _weights_of(self, policy_id: str) -> np.ndarray:
+        """A trained policy's newest parameters, float32 [P]."""
+        weights = self.learner.get_weights()
+        if not isinstance(weights, Mapping):
+            import ray
+
+            weights = ray.get(weights, timeout=CALL_DEADLINE_S)
+        return np.asarray(weights[policy_id])
 
     def round_robin(self) -> list[int]:
         """Evaluator indices, as many fragments as fill a train batch, dealt out in turn."""
@@ -201,7 +221,16 @@ class PolicyOptimizer(ABC):
         """What happened since the last call."""
         progress, self._progress = self._progress, Progress()
         progress.counts = {**self.counters, "evaluators_lost": self.evaluators_lost}
+        if self.self_play is not None:
+            self._play_on(self.self_play, progress)
         return progress
+
+    def _play_on(self, self_play: SelfPlay, progress: Progress) -> None:
+        policy_id = self_play.spec.policy
+        self_play.iterated(progress.episodes, lambda: self._weights_of(policy_id))
+        progress.counts["self_play_snapshots"] = self_play.taken
+        if self_play.win_rate is not None and policy_id in progress.learner:
+            progress.learner[policy_id] = {**progress.learner[policy_id], "win_rate": self_play.win_rate}
 
     def stats(self) -> dict[str, float]:
         """Counters of the whole run."""
@@ -245,6 +274,7 @@ class PolicyOptimizer(ABC):
             "weight_syncs": self.weight_syncs,
             "evaluators_lost": self.evaluators_lost,
             "counters": dict(self.counters),
+            "self_play": None if self.self_play is None else self.self_play.get_state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -257,6 +287,8 @@ class PolicyOptimizer(ABC):
         self.weight_syncs = state["weight_syncs"]
         self._lost_before = state["evaluators_lost"] - self.evaluators.losses
         self.counters.update(state["counters"])
+        if self.self_play is not None and state.get("self_play") is not None:
+            self.self_play.set_state(state["self_play"])
 
     def stop(self) -> None:
         """Ends evaluators and learner."""

@@ -25,7 +25,7 @@ def require_discrete(space: gym.Space[Any], algorithm: str) -> None:
 
 def require_bounded_box(space: gym.Space[Any], algorithm: str) -> None:
     """Raises UnsupportedError for all but a Box of floats with finite bounds."""
-    if not isinstance(space, gym.spaces.Box) or not np.issubdtype(space.dtype, np.floating):
+    if not _is_float_box(space):
         raise UnsupportedError(
             f"{algorithm} supports Box action spaces of floats, and the environment has {space}", hint=HINTS["Discrete"]
         )
@@ -42,9 +42,13 @@ def require_discrete_or_bounded_box(space: gym.Space[Any], algorithm: str) -> No
     """Raises UnsupportedError for all but Discrete and a Box of floats with finite bounds."""
     if isinstance(space, gym.spaces.Discrete):
         return
-    if not isinstance(space, gym.spaces.Box):
+    if not _is_float_box(space):
         raise UnsupportedError(
-            f"{algorithm} supports Discrete and Box action spaces, and the environment has {space}",
+            f"{algorithm} supports Discrete and Box action spaces, a Box of floats, and the environment has {space}",
             hint="PPO and IMPALA support every action space",
         )
     require_bounded_box(space, algorithm)
+
+
+def _is_float_box(space: gym.Space[Any]) -> bool:
+    return isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating)

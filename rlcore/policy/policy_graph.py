@@ -19,12 +19,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 
 from rlcore.sample_batch import Fragment, SampleBatch
+
+if TYPE_CHECKING:
+    from rlcore.env.base import VectorEnv
 
 Stats = dict[str, float]
 State = list[np.ndarray]
@@ -39,6 +42,8 @@ class PolicyGraph(ABC):
         action_shape: of one action, as `act` gives it.
         action_dtype: of actions.
         version: counts weight updates; stamped on every batch that these weights sample.
+        plays_both_seats: both seats of a game are its own in training; how good it is shows in evaluation alone, where
+            it plays one seat against another player.
         lookahead: steps after a transition that `postprocess` must see to make it, such as n - 1 for n-step returns.
     """
 
@@ -47,6 +52,7 @@ class PolicyGraph(ABC):
     action_shape: tuple[int, ...]
     action_dtype: np.dtype[Any]
     version: int = 0
+    plays_both_seats: bool = False
     lookahead: int = 0
 
     @abstractmethod
@@ -102,6 +108,9 @@ class PolicyGraph(ABC):
     @abstractmethod
     def set_state(self, state: dict[str, Any]) -> None:
         """Goes on from `get_state`."""
+
+    def enter(self, env: VectorEnv) -> None:  # noqa: B027 - what does not plan has no use for it
+        """Utility u*: told of the environments that it acts in, for policies that look ahead with `env.simulator`."""
 
     def on_global_timesteps(self, timesteps: int) -> None:  # noqa: B027 - a policy without schedules needs none
         """Utility u*: told how far training is, for schedules."""

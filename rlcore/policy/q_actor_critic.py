@@ -78,6 +78,10 @@ class QActorCriticPolicyGraph(OffPolicyPolicyGraph):
     def critic_values(self, batch: TensorBatch) -> Tensor:
         """What they say of the actions taken, [C, B]."""
 
+    def td_errors(self, values: Tensor, targets: Tensor, batch: TensorBatch) -> Tensor:
+        """What the critics err by, [C, B]."""
+        return values - targets
+
     @abstractmethod
     def actor_loss(self, batch: TensorBatch) -> tuple[Tensor, Tensor]:
         """The actor's loss, and the mean entropy of its actions (0 of a deterministic one)."""
@@ -101,7 +105,7 @@ class QActorCriticPolicyGraph(OffPolicyPolicyGraph):
         with torch.no_grad():
             targets = self.targets(batch)
         values = self.critic_values(batch)
-        td = values - targets
+        td = self.td_errors(values, targets, batch)
         weights = batch.get(WEIGHTS)
         squares = 0.5 * td.square().sum(0)
         critic_loss = (squares if weights is None else squares * weights).mean()

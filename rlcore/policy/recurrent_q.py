@@ -25,13 +25,19 @@ from rlcore.sample_batch import (
 )
 
 
-def sequences_for_replay(fragment: Fragment, *, reward_scale: float) -> SampleBatch:
-    """Sequences [L + 1, S] with the state they began with; `discounts` is 0 at terminations, and else 1."""
+def sequences_for_replay(
+    fragment: Fragment, *, reward_scale: float, extra: Mapping[str, np.ndarray] | None = None
+) -> SampleBatch:
+    """Sequences [L + 1, S] with the state they began with; `discounts` is 0 at terminations, and else 1.
+
+    `extra` columns are [T, N, ...].
+    """
     columns = {
         OBSERVATIONS: fragment.observations,
         ACTIONS: fragment.actions,
         REWARDS: fragment.rewards * np.float32(reward_scale),
         DISCOUNTS: (~fragment.terminated).astype(np.float32),
+        **(extra or {}),
     }
     if fragment.action_mask is not None:
         columns[ACTION_MASK] = fragment.action_mask

@@ -77,6 +77,26 @@ CASES = {
     "unknown-activation": Case({"spec.model.activation": "gelu"}, "spec.model.activation", "supported values"),
     "unknown-wrapper": Case({"spec.environment.wrappers": "Atari"}, "spec.environment.wrappers", "supported values"),
     "unknown-policy": Case({"spec.multiAgent": {**AGENTS, "train": ["c"]}}, "spec.multiAgent.train", "train must name"),
+    "own-opponent": Case(
+        {"spec.multiAgent": {**AGENTS, "selfPlay": {"policy": "a", "opponents": ["a"]}}},
+        "spec.multiAgent.selfPlay",
+        "cannot be its own opponent",
+    ),
+    "unknown-opponent": Case(
+        {"spec.multiAgent": {**AGENTS, "selfPlay": {"policy": "a", "opponents": ["c"]}}},
+        "spec.multiAgent.selfPlay",
+        "selfPlay must name policies",
+    ),
+    "agents-missing": Case(
+        {"spec.algorithm": "MADDPG", "spec.config": REMOVED, "spec.model": REMOVED},
+        "spec.multiAgent",
+        "trains several agents together",
+    ),
+    "agents-too-many": Case(
+        {"spec.algorithm": "ES", "spec.config": REMOVED, "spec.multiAgent": AGENTS},
+        "spec.multiAgent",
+        "trains one policy for one agent",
+    ),
     # What is of another type.
     "text-for-number": Case({"spec.config.gamma": "0.9"}, "spec.config.gamma", "must be of type number"),
     "fraction-for-count": Case({"spec.config.numEpochs": 2.5}, "spec.config.numEpochs", "must be of type integer"),

@@ -1,10 +1,9 @@
-"""PG, A2C, A3C, IMPALA and APPO learn, and so does each under every optimizer that it allows; PPO under Allreduce."""
+"""PG, A2C, A3C, IMPALA and APPO learn; under their other optimizers see test_learning_equivalence.py."""
 
-import numpy as np
 import pytest
 
 from tests.jobs import make_job, pools
-from tests.learning.gate import SEEDS, assert_two_of_three, load_example, train, trials
+from tests.learning.gate import assert_two_of_three, load_example, trials
 
 pytestmark = pytest.mark.timeout(1500)
 
@@ -41,50 +40,6 @@ def test_appo_learns_continuous_actions(tmp_path):
         evaluators=pools(1, envs=16),
     )  # fmt: skip
     assert_two_of_three(trials(document, tmp_path))
-
-
-# The same algorithm under each of its optimizers: the same goal in the same number of timesteps, on every seed that
-# passes; the default optimizers are covered above and in test_learning_ppo.py.
-@pytest.mark.parametrize(
-    ("example", "optimizer", "changes"),
-    [
-        ("cartpole-ppo.yaml", "Allreduce", {}),
-        ("cartpole-ppo.yaml", "SyncSamples", {"numEpochs": 10, "trainBatchSize": 512, "learningRate": 2e-3}),
-        ("cartpole-a3c.yaml", "ShardedParameterServer", {}),
-        ("cartpole-a3c.yaml", "SyncSamples", {"trainBatchSize": 320}),
-        ("cartpole-impala.yaml", "SyncSamples", {}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_another_optimizer_reaches_the_same(tmp_path, example, optimizer, changes):
-    document = load_example(example, stop=CARTPOLE, optimizer=optimizer)
-    document["spec"]["config"] |= changes
-    assert_two_of_three(trials(document, tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("example", "optimizers"),
-    [
-        ("cartpole-a3c.yaml", ["AsyncGradients", "ShardedParameterServer"]),
-        ("cartpole-ppo.yaml", ["LocalMultiGPU", "Allreduce"]),
-        ("cartpole-impala.yaml", ["AsyncSamples", "SyncSamples"]),
-    ],
-    ids=["a3c", "ppo", "impala"],
-)
-def test_optimizers_differ_by_less_than_seeds_do(tmp_path, example, optimizers):
-    """Best window of episodes after 100,000 timesteps, three seeds each: the means differ by less than the spread."""
-    best = {}
-    for optimizer in optimizers:
-        document = load_example(example, stop={"timesteps": 100_000}, optimizer=optimizer)
-        if optimizer == "AsyncSamples":
-            # In one process evaluators would always have the newest weights, and both do the very same.
-            document["spec"]["config"]["broadcastInterval"] = 4
-        best[optimizer] = [train(document, tmp_path / optimizer, seed=seed).best for seed in SEEDS]
-    print(best)
-    one, other = (np.array(best[optimizer]) for optimizer in optimizers)
-    # Two standard deviations of the difference of two means of three.
-    spread = 2 * np.sqrt((one.var(ddof=1) + other.var(ddof=1)) / len(SEEDS))
-    assert abs(one.mean() - other.mean()) <= max(spread, 50.0)
 
 
 @pytest.mark.parametrize("memory", [True, False], ids=["lstm", "feed-forward"])

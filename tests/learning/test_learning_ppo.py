@@ -33,13 +33,6 @@ def test_minatar_breakout_with_a_cnn_triples_a_random_policys_reward_in_300_000_
     assert all(trial.first < 1.5 for trial in done), "the first episodes are not a random policy's"
 
 
-def test_sync_samples_learns_cartpole_too(tmp_path):
-    config = {"trainBatchSize": 512, "numEpochs": 10, "learningRate": 2e-3, "gamma": 0.98, "gaeLambda": 0.8}
-    stop = {"timesteps": 200_000, "episodeReward": 400}
-    document = load_example("cartpole-ppo.yaml", stop=stop, optimizer="SyncSamples", config=config)
-    assert_two_of_three(trials(document, tmp_path))
-
-
 def as_document(name: str, **spec) -> dict:
     return make_job(name, **spec).model_dump(mode="json", by_alias=True, exclude_unset=True)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.yaml_text import dump_yaml
 from rlcore.api.yaml_tree import MAX_DEPTH, YamlTextError, parse_documents
 
 
@@ -114,3 +115,11 @@ def test_aliases_that_blow_up_are_refused() -> None:
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
     with pytest.raises(YamlTextError, match="more than 100000 values, aliases included"):
         parse_documents("\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    "text", ["N", "y", "off", "~", "1e5", "2e-3", "0o17", "1_000", ".nan", "1e999", "", "a: b", "#"]
+)
+def test_what_is_written_reads_back_as_the_text_that_it_was(text: str) -> None:
+    document = {"value": text, "list": [text, 1, True, None, 0.5], "nested": {text: text}}
+    assert read(dump_yaml(document)) == document

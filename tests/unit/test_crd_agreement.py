@@ -111,6 +111,13 @@ def mutation(**changes: Any) -> list[dict[str, Any]]:
 
 
 MULTI_AGENT = {"policies": {"a": {}, "b": {"model": {"hiddens": [8]}}}, "mapping": "m:f"}
+
+
+def against(opponent: str, **fields: Any) -> dict[str, Any]:
+    """spec.multiAgent with self-play of "a" against `opponent`."""
+    return {"policies": {"a": {}, "b": {}}, "selfPlay": {"policy": "a", "opponents": [opponent], **fields}}
+
+
 POINTS = [{"timesteps": 0, "value": 1e-3}, {"timesteps": 10, "value": 0}]
 
 VALID = [
@@ -132,6 +139,8 @@ VALID = [
     ("spec.model", {"custom": "my.models:Net", "customKwargs": {"x": 1}}),
     ("spec.multiAgent", MULTI_AGENT),
     ("spec.multiAgent", {**MULTI_AGENT, "train": ["a"]}),
+    ("spec.multiAgent", {**MULTI_AGENT, "mapping": None}),
+    ("spec.multiAgent", against("b", winRate=0.6)),
     ("spec.population.mutations", mutation(minimum=0.9, maximum=1)),
     ("spec.population.mutations", mutation(values=[0.9, 0.99])),
     ("spec.stop", {"wallClock": "1h30m"}),
@@ -213,7 +222,18 @@ INVALID = [
         "spec.model.convPreset: cannot be used with convLayers",
         "cel",
     ),
-    ("spec.multiAgent.policies", {"a": {}}, "spec.multiAgent.mapping: is required and missing", "schema"),
+    ("spec.multiAgent.train", ["a"], "spec.multiAgent.policies: is required and missing", "schema"),
+    (
+        "spec.multiAgent",
+        {**MULTI_AGENT, "mapping": "some.f"},
+        'spec.multiAgent.mapping: "some.f" is not allowed',
+        "schema",
+    ),
+    ("spec.multiAgent", {**MULTI_AGENT, "selfPlay": {"policy": "a"}}, "opponents: is required and missing", "schema"),
+    ("spec.multiAgent", against("c"), 'selfPlay.opponents[0]: "c" is not one of the policies: a, b', "cel"),
+    ("spec.multiAgent", against("a"), "selfPlay", "cel"),
+    ("spec.multiAgent", against("b", snapshotEvery=None), "one of snapshotEvery and winRate must be set", "offline"),
+    ("spec.algorithm", "MADDPG", "spec.multiAgent: MADDPG trains several agents together", "cel"),
     ("spec.multiAgent", {**MULTI_AGENT, "policies": {}}, "spec.multiAgent.policies: is empty", "schema"),
     ("spec.multiAgent", {**MULTI_AGENT, "train": ["c"]}, '"c" is not one of the policies: a, b', "cel"),
     ("spec.multiAgent", {**MULTI_AGENT, "policies": {"a b": {}}}, 'spec.multiAgent.policies["a b"]: ', "offline"),

@@ -162,8 +162,8 @@ def test_it_is_made_from_a_manifests_factory() -> None:
 @pytest.mark.parametrize(
     ("env_id", "reason"),
     [
-        ("CartPole-v1", "is not a factory"),
-        ("tests.envs:ObeyingEnv", "must be parallel, but ObeyingEnv has no possible_agents"),
+        ("CartPole-v1", "is neither a PettingZoo id nor a factory"),
+        ("tests.envs:ObeyingEnv", "is parallel or turn-based, but ObeyingEnv has no possible_agents"),
         ("tests.envs:broken_factory", "no floor to stand on"),
     ],
 )
@@ -237,5 +237,5 @@ def test_a_restored_environment_continues_bit_equal(interrupted_at: int) -> None
 
 
 def test_an_ordinary_environment_is_no_multi_agent_one() -> None:
-    with pytest.raises(EnvironmentFailure, match="PettingZoo's parallel interface"):
+    with pytest.raises(EnvironmentFailure, match="PettingZoo's parallel or AEC interface"):
         MultiAgentVectorEnv(ObeyingEnv, 1, mapping)

@@ -185,9 +185,8 @@ def test_a_lost_evaluator_is_replaced_and_the_step_goes_on(start, local_ray):
     assert optimizer.counters["directions"] >= 16
 
 
-def test_beyond_64_evaluators_a_tree_of_actors_joins_the_results(start, local_ray, monkeypatch):
-    monkeypatch.setattr("rlcore.optimizers.aggregation.EVALUATORS_PER_LEAF", 1)
-    here, there = start(), start(use_ray=True)
+def test_a_tree_of_actors_joins_the_results_of_more_evaluators_than_one_can(start, local_ray):
+    here, there = start(), start(use_ray=True, config={**SMALL, "evaluatorsPerAggregator": 1})
     for _ in range(2):
         here.step()
         there.step()

@@ -96,3 +96,15 @@ def test_new_episodes_forget_what_was_held_back() -> None:
     playing.close()
     assert batch.count == (4 - 2) * 3
     assert batch[OBSERVATIONS].max() <= 1
+
+
+def test_a_sample_is_as_old_as_the_policy_that_it_looks_back_to_and_no_older() -> None:
+    playing = evaluator(5)
+    weights = playing.get_weights()
+    versions = []
+    for version in range(1, 6):
+        playing.set_weights(weights, version)
+        versions.append(playing.sample().policy_version)
+    playing.close()
+    # Its first rows were held back from the fragment before.
+    assert versions == [1, 1, 2, 3, 4]

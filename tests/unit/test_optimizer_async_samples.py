@@ -42,6 +42,15 @@ def test_a_step_is_so_many_train_batches(start, algorithm):
     assert progress.learner[DEFAULT_POLICY]["mean_rho"] <= 1.0
 
 
+def test_a_train_batch_of_two_fragments_is_two_samples_though_resets_are_no_timesteps(start):
+    optimizer = start(config={"trainBatchSize": 80})  # samples of 10 steps in 4 environments
+    optimizer.step()
+    optimizer.step()
+    assert optimizer.counters["train_batches"] == 8
+    assert optimizer._turn == 16
+    assert optimizer.timesteps_sampled < 16 * 40  # some rows did reset
+
+
 def test_in_one_process_evaluators_take_turns_and_nothing_is_left_over(start):
     optimizer = start(evaluators=3)
     for _ in range(3):
@@ -121,10 +130,11 @@ def test_replayed_samples_fill_their_part_of_a_train_batch(start):
 
 
 @pytest.mark.parametrize(
-    ("configured", "evaluators", "leaves"), [(0, 64, 0), (0, 65, 2), (0, 200, 4), (3, 8, 3), (3, 1000, 16)]
+    ("configured", "evaluators", "each", "leaves"),
+    [(0, 64, 64, 0), (0, 65, 64, 2), (0, 200, 64, 4), (3, 8, 64, 3), (3, 1000, 64, 16), (0, 4, 2, 2), (0, 2, 2, 0)],
 )
-def test_there_is_an_aggregator_for_every_64_evaluators(configured, evaluators, leaves):
-    assert aggregators_needed(configured, evaluators) == leaves
+def test_there_is_an_aggregator_for_each_so_many_evaluators(configured, evaluators, each, leaves):
+    assert aggregators_needed(configured, evaluators, each) == leaves
 
 
 def batch_of(*numbers):

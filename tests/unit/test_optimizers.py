@@ -41,18 +41,38 @@ def weights(optimizer) -> np.ndarray:
     return optimizer.learner.get_weights()[DEFAULT_POLICY]
 
 
-def test_the_papers_strategies_are_exported():
-    eight = {
-        "PolicyOptimizer", "SyncSamplesOptimizer", "SyncReplayOptimizer", "SyncBatchReplayOptimizer",
-        "LocalMultiGPUOptimizer", "AsyncGradientsOptimizer", "AsyncSamplesOptimizer", "AsyncReplayOptimizer",
-    }  # fmt: skip
-    assert eight | {"AllreduceOptimizer", "ShardedParameterServerOptimizer"} <= set(optimizers.__all__)
-    assert all(hasattr(optimizers, name) for name in optimizers.__all__)
+EIGHT = {
+    "PolicyOptimizer", "SyncSamplesOptimizer", "SyncReplayOptimizer", "SyncBatchReplayOptimizer",
+    "LocalMultiGPUOptimizer", "AsyncGradientsOptimizer", "AsyncSamplesOptimizer", "AsyncReplayOptimizer",
+}  # fmt: skip
+"""The paper's, by the names of its library."""
+OTHERS = {
+    "AllreduceOptimizer", "ShardedParameterServerOptimizer",  # the paper's two other step methods
+    "EvolutionOptimizer", "OfflineSamplesOptimizer",
+    "OptimizerConfig", "AsyncGradientsConfig", "AsyncSamplesConfig", "EvolutionConfig", "OfflineConfig", "ReplayConfig",
+    "Progress",
+}  # fmt: skip
+
+
+def test_the_papers_strategies_are_exported_and_nothing_by_accident():
+    assert set(optimizers.__all__) == EIGHT | OTHERS
+    for name in EIGHT | OTHERS:
+        assert getattr(optimizers, name).__name__ == name
+    registered = {strategy.__name__ for strategy in optimizers.OPTIMIZERS.values()}
+    assert registered == {name for name in EIGHT | OTHERS if name.endswith("Optimizer")} - {"PolicyOptimizer"}
 
 
 def test_the_api_declares_what_is_built():
     assert set(DECLARED) == set(ALGORITHMS)
     assert {name for info in DECLARED.values() for name in info.optimizers} == set(optimizers.OPTIMIZERS)
+
+
+@pytest.mark.parametrize("name", ["LocalMultiGPU", "Allreduce"])
+def test_a_batch_is_cut_into_the_minibatches_that_a_user_counts_though_resets_are_no_timesteps(start, name):
+    optimizer = start(optimizer=name, config={"trainBatchSize": 512, "minibatchSize": 128, "numEpochs": 2})
+    optimizer.step()
+    assert optimizer.timesteps_trained < 512  # some rows did reset
+    assert optimizer.learner.policies[DEFAULT_POLICY].adam.get_state()["steps"] == 2 * 4
 
 
 @pytest.mark.parametrize("name", ["LocalMultiGPU", "SyncSamples"])

@@ -1,7 +1,6 @@
 """A population as a user meets it: its files, its lineage, and how it goes on after an interruption or a crash."""
 
 import json
-import os
 import signal
 from pathlib import Path
 
@@ -191,23 +190,6 @@ def trials(tmp_path, local_ray):
     runner = RemoteTrials(directories, Machine(cores=1, gpus=0), 2, Interrupt())
     yield runner
     runner.stop()
-
-
-def test_a_trial_that_dies_takes_its_evaluators_along_and_goes_on_from_its_checkpoint(trials):
-    import ray
-
-    job = make_job(evaluators=pools(1))
-    first = {report.trial: report for report in trials.train({0: (job, 0), 1: (job, 0)}, 2)}
-    assert {report.iteration for report in first.values()} == {2}
-    actor = trials.actors()[0]
-    children = ray.get(actor.children.remote())
-    assert children
-    assert all(is_alive(pid) and pid != os.getpid() for pid in children)
-    ray.kill(actor)
-    wait_until(lambda: not any(is_alive(pid) for pid in children), "the trial's evaluators end")
-    second = {report.trial: report for report in trials.train({0: (job, 0), 1: (job, 0)}, 4)}
-    assert {report.iteration for report in second.values()} == {4}
-    assert trials.losses == 1
 
 
 def test_trials_over_ray_are_those_of_one_process(tmp_path, trials):

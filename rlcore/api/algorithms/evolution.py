@@ -27,6 +27,12 @@ class EvolutionConfig(AlgorithmConfig):
         description="Random numbers that directions are cut from, a count of 4 bytes each; shared by a node's "
         "processes, and far more than the policy has parameters.",
     )
+    evaluators_per_aggregator: int = Field(
+        default=64,
+        ge=1,
+        le=1_000_000,
+        description="Evaluators beyond which actors join what evaluators send, one for each so many; a count.",
+    )
     train_batch_size: int = Field(
         default=1,
         ge=1,

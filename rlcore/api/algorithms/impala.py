@@ -61,8 +61,14 @@ class VTraceConfig(ActorCriticConfig):
         default=0,
         ge=0,
         le=1024,
-        description="Actors that join samples into train batches beside the evaluators, a count; above 64 evaluators "
-        "at least one for every 64, and one more that joins theirs.",
+        description="Actors that join samples into train batches beside the evaluators, a count; above "
+        "evaluatorsPerAggregator evaluators at least one for each so many, and one more that joins theirs.",
+    )
+    evaluators_per_aggregator: int = Field(
+        default=64,
+        ge=1,
+        le=1_000_000,
+        description="Evaluators beyond which actors join what evaluators send, one for each so many; a count.",
     )
 
     def replay_conflict(self) -> list[Conflict]:

@@ -8,8 +8,8 @@ from rlcore.api.algorithms.config import AlgorithmConfig
 from rlcore.api.base import Conflict
 
 
-class ReplayAlgorithmConfig(AlgorithmConfig):
-    """Replay, targets, and how much is trained for what is sampled."""
+class ReplayingConfig(AlgorithmConfig):
+    """Replay, and how much is trained for what is sampled."""
 
     train_batch_size: int = Field(
         default=64, ge=1, le=100_000_000, description="Transitions in one gradient step, drawn from replay."
@@ -41,6 +41,39 @@ class ReplayAlgorithmConfig(AlgorithmConfig):
     iteration_timesteps: int = Field(
         default=1000, ge=1, le=100_000_000, description="Timesteps sampled in one iteration of training, a count."
     )
+    replay_checkpoint_bytes: int = Field(
+        default=64 * 1024**2,
+        ge=0,
+        le=2**50,
+        description="Replay saved with each checkpoint, newest first, in bytes; 0: none, it fills anew after a resume.",
+    )
+    replay_shards: int = Field(
+        default=1, ge=1, le=1024, description="Actors that share replay under AsyncReplay, a count."
+    )
+    replay_batches_in_flight: int = Field(
+        default=4, ge=1, le=64, description="Batches drawn ahead of the learner under AsyncReplay, a count."
+    )
+    samples_in_flight: int = Field(
+        default=2, ge=1, le=64, description="Samples that each evaluator is asked for ahead of time, a count."
+    )
+    max_weight_sync_delay: int = Field(
+        default=400,
+        ge=1,
+        le=10**9,
+        description="Timesteps that an evaluator samples before it is given newer weights under AsyncReplay, a count.",
+    )
+
+    def replay_conflicts(self) -> list[Conflict]:
+        """Replay that can never begin."""
+        if self.learning_starts <= self.replay_capacity:
+            return []
+        message = f"{self.learning_starts} is more than replayCapacity {self.replay_capacity}: training would not begin"
+        return [Conflict(("learningStarts",), self.learning_starts, message)]
+
+
+class ReplayAlgorithmConfig(ReplayingConfig):
+    """Targets that bootstrap, and priorities."""
+
     n_step: int = Field(
         default=1, ge=1, le=1000, description="Timesteps that a return sums before it bootstraps, a count."
     )
@@ -75,31 +108,3 @@ class ReplayAlgorithmConfig(AlgorithmConfig):
         default=True,
         description="Keep 8-bit images of at least 32x32 once and compressed, however many transitions show them.",
     )
-    replay_checkpoint_bytes: int = Field(
-        default=64 * 1024**2,
-        ge=0,
-        le=2**50,
-        description="Replay saved with each checkpoint, newest first, in bytes; 0: none, it fills anew after a resume.",
-    )
-    replay_shards: int = Field(
-        default=1, ge=1, le=1024, description="Actors that share replay under AsyncReplay, a count."
-    )
-    replay_batches_in_flight: int = Field(
-        default=4, ge=1, le=64, description="Batches drawn ahead of the learner under AsyncReplay, a count."
-    )
-    samples_in_flight: int = Field(
-        default=2, ge=1, le=64, description="Samples that each evaluator is asked for ahead of time, a count."
-    )
-    max_weight_sync_delay: int = Field(
-        default=400,
-        ge=1,
-        le=10**9,
-        description="Timesteps that an evaluator samples before it is given newer weights under AsyncReplay, a count.",
-    )
-
-    def replay_conflicts(self) -> list[Conflict]:
-        """Replay that can never begin."""
-        if self.learning_starts <= self.replay_capacity:
-            return []
-        message = f"{self.learning_starts} is more than replayCapacity {self.replay_capacity}: training would not begin"
-        return [Conflict(("learningStarts",), self.learning_starts, message)]
