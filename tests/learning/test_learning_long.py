@@ -22,6 +22,9 @@ GATES = [
     ("hopper-ppo", 2000, 1_000_000),
     ("halfcheetah-sac", 8000, 1_000_000),
     ("hopper-td3", 2700, 1_000_000),
+    # Random play earns -26.6: twice as good.
+    ("simple-spread-maddpg", -13.3, 2_000_000),
+    ("simple-spread-qmix", -13.3, 2_000_000),
     ("minatar-breakout-dqn", 10, 2_000_000),
     ("pong-ppo", 18, 4_000_000),
     ("pong-apex", 15, 4_000_000),

@@ -87,18 +87,3 @@ def played(job: RLJob, policy: np.ndarray, opponent: np.ndarray, games: int = 40
         rewards += [episode.episode_return for episode in evaluator.sample_with_info()[1].episodes["player_1"]]
     evaluator.close()
     return float(np.mean(rewards))
-
-
-@pytest.mark.long
-@pytest.mark.timeout(6 * 3600)
-@pytest.mark.parametrize("algorithm", ["maddpg", "qmix"])
-def test_simple_spread_is_played_twice_as_well_as_at_random(algorithm: str) -> None:
-    from rlcore.metrics.plot import learning_curve
-
-    stop = {"timesteps": 2_000_000, "episodeReward": RANDOM_SPREAD / 2}
-    document = load_example(f"simple-spread-{algorithm}.yaml", stop=stop)
-    # Runs stay here, so that the work survives a restart: the same command goes on where it stopped.
-    done = assert_two_of_three(trials(document, Path("runs") / "long"))
-    curves = {f"seed {trial.seed}": trial.metrics for trial in done}
-    results = Path(__file__).parents[2] / "docs" / "results"
-    learning_curve(curves, results / f"simple-spread-{algorithm}.png", threshold=RANDOM_SPREAD / 2)
