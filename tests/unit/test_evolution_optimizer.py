@@ -226,9 +226,11 @@ def test_a_recurrent_model_is_refused(start):
         start(model={"lstmSize": 4})
 
 
-def test_several_policies_are_refused(start):
-    with pytest.raises(UnsupportedError, match=r"spec\.multiAgent.*ES"):
-        start(
+def test_several_policies_are_refused():
+    with pytest.raises(ValueError, match=r"(?s)multiAgent.*ES"):
+        make_job(
+            algorithm="ES",
+            config=SMALL,
             environment={"id": "tests.jobs:TwoAgents"},
             multiAgent={"policies": {"same": {}, "other": {}}, "mapping": "tests.jobs:own_policy"},
         )
