@@ -72,3 +72,27 @@ class StuckNim(Nim):
 
     def legal(self, positions: np.ndarray) -> np.ndarray:
         return super().legal(positions) & (positions[:, STONES, None] > 3)
+
+
+class ImpatientNim(Nim):
+    """Pays a point for every move, and not for the game."""
+
+    def play(self, positions: np.ndarray, actions: np.ndarray) -> Played:
+        return super().play(positions, actions)._replace(outcome=np.ones(len(positions), np.float32))
+
+
+class LoneNim(Nim):
+    """Says for one position alone whether the game is over."""
+
+    def play(self, positions: np.ndarray, actions: np.ndarray) -> Played:
+        played = super().play(positions, actions)
+        return played._replace(over=played.over[:1])
+
+
+class TrapdoorNim(Nim):
+    """Breaks when somebody takes three stones at once, which whoever always takes one never sees."""
+
+    def play(self, positions: np.ndarray, actions: np.ndarray) -> Played:
+        if (actions == 2).any():
+            raise RuntimeError("the board fell off the table")
+        return super().play(positions, actions)

@@ -140,6 +140,19 @@ class MatchingGame:
         return {agent: np.array([2 * self.bit - 1], np.float32) for agent in self.agents}
 
 
+class LingeringGame(MatchingGame):
+    """Names x_1, which has terminated after two steps, until the end, and tells of that end in each step."""
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        self.t += 1
+        over = {"x_0": False, "x_1": self.t >= 2}
+        cut = dict.fromkeys(over, self.t >= 6)
+        observations = self._observe()
+        if self.t >= 6:
+            self.agents = []
+        return observations, dict.fromkeys(over, 1.0), over, cut, {}
+
+
 class SilentGame(MatchingGame):
     """Breaks the protocol: agent x_1 goes on, and is told nothing."""
 

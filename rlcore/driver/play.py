@@ -12,6 +12,7 @@ from rlcore.driver.evaluation import LARGEST_WIDTH, EvaluationResult
 from rlcore.driver.identity import identity
 from rlcore.driver.plan import Machine, make_plan
 from rlcore.driver.run_directory import CHECKPOINTS, MANIFEST_FILE, run_directory
+from rlcore.driver.session import job_seed
 from rlcore.errors import UserError
 from rlcore.evaluation.episodes import EpisodeCounter
 from rlcore.evaluation.policy_evaluator import PolicyEvaluator
@@ -66,6 +67,10 @@ def open_player(path: Path, *, seed: int, environments: int) -> Player:
     if self_play is not None:
         # Opponents are the newest snapshot: the strongest there is, as a rule.
         weights |= dict.fromkeys(self_play["drawn"], self_play["weights"][-1])
+    for policy_id in evaluator.policies.keys() - weights.keys():
+        # What nobody trains is what it was drawn as in training, whatever the seed is now.
+        drawn = replace(config, seed=job_seed(job, store))
+        weights[policy_id] = drawn.build_policy(policy_id, evaluator.world.spaces[policy_id]).get_weights()
     evaluator.set_global_state(weights, learner["version"], info.timesteps, state["optimizer"]["filters"])
     return Player(job, evaluator, info.timesteps)
 

@@ -36,7 +36,7 @@ def play_game(path: Path, choose: Choose | None, *, first: bool, seed: int, show
     player = open_player(path, seed=seed, environments=1)
     try:
         games = player.evaluator.world.env
-        (policy,) = player.evaluator.policies.values()
+        policy = next(iter(player.evaluator.policies.values()))
         if not isinstance(games, GameVectorEnv) or not isinstance(policy, AlphaZeroPolicyGraph):
             raise UnsupportedError(
                 f"{path}: {player.job.spec.algorithm} on {player.job.spec.environment.id} is no game to watch",

@@ -70,8 +70,13 @@ def load_game(spec: EnvironmentSpec) -> Game:
 
     Raises:
         EnvironmentFailure: it is no game, or one that does not keep to the interface.
-        UnsupportedError: a way of vectorisation that games do not have.
+        UnsupportedError: wrappers, or a way of vectorisation, that games do not have.
     """
+    if spec.wrappers != "none":
+        raise UnsupportedError(
+            f"environment.wrappers: {spec.wrappers} does not fit games that step as one array",
+            hint="leave wrappers out",
+        )
     if spec.vectorization not in ("auto", "native"):
         raise UnsupportedError(
             f"environment.vectorization: {spec.vectorization} does not fit games that are searched",

@@ -29,7 +29,7 @@ from rlcore.env.pettingzoo_ids import multi_agent_maker
 from rlcore.env.policy_slots import PolicySlots
 from rlcore.env.state import offers_state
 from rlcore.env.turns import ProtocolError, Turn, TurnBasedEnv, checked_reward, is_turn_based
-from rlcore.errors import EnvironmentFailure
+from rlcore.errors import EnvironmentFailure, UnsupportedError
 
 if TYPE_CHECKING:
     from rlcore.api import EnvironmentSpec
@@ -124,8 +124,19 @@ class MultiAgentVectorEnv:
 
         Raises:
             EnvironmentFailure: neither, it raised, or what it returns is not a multi-agent environment.
-            UnsupportedError: agents of one policy differ in their spaces, or a space cannot be flattened.
+            UnsupportedError: agents of one policy differ in their spaces, or a space cannot be flattened; or wrappers,
+                or a vectorization, that several agents do not have.
         """
+        if spec.wrappers != "none":
+            raise UnsupportedError(
+                f"environment.wrappers: {spec.wrappers} does not fit an environment with several agents",
+                hint="leave wrappers out, and let a factory add its own",
+            )
+        if spec.vectorization not in ("auto", "sync"):
+            raise UnsupportedError(
+                f"environment.vectorization: {spec.vectorization} does not fit an environment with several agents",
+                hint="leave vectorization out: they step in a loop",
+            )
         make = multi_agent_maker(spec.id, spec.kwargs)
         limit = spec.max_episode_steps
         return cls(make, num_envs, mapping, max_episode_steps=limit, worker_index=worker_index, seats=seats)
@@ -264,9 +275,11 @@ class MultiAgentVectorEnv:
             if agent in observations and (was_active or agent in remaining):
                 policy.write(slot, observations[agent], infos.get(agent, {}))
             if not was_active:
-                # Resting, or joining: the observation of an agent that joins is no result of an action of its.
+                # Resting, or joining: the observation of an agent that joins is no result of an action of its. One
+                # that is told again of its end stays at rest.
+                over = terminations.get(agent, False) or truncations.get(agent, False) or out_of_time
                 policy.set_row(slot)
-                policy.active[slot] = agent in remaining and agent in observations and not out_of_time
+                policy.active[slot] = agent in remaining and agent in observations and not over
                 continue
             # An agent that is gone without a word has come to its end.
             truncated = bool(truncations.get(agent, False)) or out_of_time

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rlcore.env.base import EnvFailure, Step, VectorEnv
+from rlcore.env.base import EnvFailure, Step, VectorEnv, describe_error
 from rlcore.env.factory import make_vector_env
 from rlcore.env.joint import JointVectorEnv
 from rlcore.env.multi_agent import MultiAgentVectorEnv
@@ -156,7 +156,7 @@ def make_world(config: EvaluatorConfig, *, num_envs: int | None = None) -> World
 
     Raises:
         EnvironmentFailure: the environment cannot be made.
-        UserError: a mapping that cannot be loaded or names no policy.
+        UserError: a mapping that cannot be loaded or names no policy, or a policy that learns and has no agents.
     """
     count = num_envs or config.num_envs
     if config.agents is None:
@@ -170,15 +170,35 @@ def make_world(config: EvaluatorConfig, *, num_envs: int | None = None) -> World
     multi = MultiAgentVectorEnv.make(
         config.environment, count, mapping, worker_index=config.worker_index, seats=config.agents.seats
     )
-    if config.agents.joint is None:
-        return MultiAgentWorld(multi)
     try:
+        _refuse_idle(config, multi)
+        if config.agents.joint is None:
+            return MultiAgentWorld(multi)
         return JointWorld(
             JointVectorEnv(multi, with_state=config.agents.joint == "withState"), next(iter(config.policies))
         )
     except BaseException:
         multi.close()
         raise
+
+
+def _refuse_idle(config: EvaluatorConfig, env: MultiAgentVectorEnv) -> None:
+    """A policy that no agent acts by would be trained on nothing.
+
+    Raises:
+        UserError: there is one.
+    """
+    assert config.agents is not None
+    learning = config.trained if config.agents.joint is None else config.agents.policies
+    for policy_id in learning:
+        if policy_id not in env.policies:
+            agents = [agent for slots in env.policies.values() for agent in slots.agents]
+            raise UserError(
+                f"spec.multiAgent.policies.{policy_id}: no agent of {config.environment.id} acts by it, and so there "
+                "is nothing that it could learn from",
+                hint=f"the agents are {agents}; remove the policy, or see spec.multiAgent.mapping",
+                permanent=True,
+            )
 
 
 def available_cores() -> int:
@@ -198,14 +218,23 @@ def load_mapping(reference: str | None, policies: Sequence[str]) -> Callable[[st
         return lambda agent: _by_name(agent, policies)
     module_name, _, name = reference.partition(":")
     where = f'spec.multiAgent.mapping "{reference}"'
+    hint = "it must be module:function, importable from here"
     try:
         function = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError) as error:
-        hint = "it must be module:function, importable from here"
         raise UserError(f"{where}: {error}", hint=hint, permanent=True) from error
+    if not callable(function):
+        raise UserError(f"{where} is a {type(function).__name__}, not a function", hint=hint, permanent=True)
 
     def checked(agent: str) -> str:
-        policy_id = function(agent)
+        try:
+            policy_id = function(agent)
+        except Exception as error:
+            raise UserError(
+                f"{where} raised {describe_error(error)} for agent {agent!r}",
+                hint="it is called with an agent's id, and returns the name of its policy",
+                permanent=True,
+            ) from error
         if policy_id not in policies:
             raise UserError(
                 f"{where}: maps agent {agent!r} to {policy_id!r}, which is no policy",

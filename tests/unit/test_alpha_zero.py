@@ -103,6 +103,19 @@ def test_value_targets_flip_with_the_mover_and_policy_targets_are_shares_of_visi
     assert np.array_equal(batch[ACTION_MASK], legal)
 
 
+def test_whoever_makes_the_last_move_has_not_lost_and_the_other_has_the_opposite():
+    evaluator = make_evaluator(config={"symmetries": False, "simulations": 2}, evaluators=pools(1, envs=32))
+    fragment = evaluator._run_complete_episodes()["default"]
+    _, known = outcomes_of(fragment)
+    targets = np.full(known.shape, np.nan)
+    targets[known] = evaluator.policies["default"].postprocess(fragment)[VALUE_TARGETS]
+    steps, slots = np.nonzero(fragment.done & known)
+    assert (targets[steps, slots] >= 0).all()
+    assert np.array_equal(targets[steps - 1, slots], -targets[steps, slots])
+    won = targets[steps, slots] == 1
+    assert set(fragment.extras[SIDES][steps, slots][won]) == {1.0, -1.0}, "either player won somewhere"
+
+
 def test_every_game_in_a_sample_is_whole():
     batch = make_evaluator(config={"symmetries": False}).sample().policy_batches["default"]
     stones = batch[OBSERVATIONS].sum(axis=(1, 2, 3))
@@ -356,6 +369,17 @@ def test_other_algorithms_play_no_games_at_the_table(tmp_path, rlcore_run):
 
     rlcore_run(write_manifest(tmp_path, stop={"timesteps": 600}))
     with pytest.raises(UnsupportedError, match="PPO on CartPole-v1 is no game to watch"):
+        play_game(tmp_path / "runs" / "job", None, first=True, seed=0, show=print)
+
+
+def test_nor_do_several_policies(tmp_path, rlcore_run):
+    from rlcore.driver.table import play_game
+
+    two = {"policies": {"same": {}, "other": {}}}
+    rlcore_run(
+        write_manifest(tmp_path, environment={"id": "tests.jobs:TwoAgents"}, multiAgent=two, stop={"timesteps": 600})
+    )
+    with pytest.raises(UnsupportedError, match=r"PPO on tests\.jobs:TwoAgents is no game to watch"):
         play_game(tmp_path / "runs" / "job", None, first=True, seed=0, show=print)
 
 

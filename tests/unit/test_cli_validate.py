@@ -103,7 +103,7 @@ def test_the_installed_command_and_no_arguments() -> None:
     ("arguments", "message"),
     [
         (["validat"], "no such command 'validat'; did you mean validate?"),
-        (["zzz"], "no such command 'zzz'; there are: run, validate, eval, plot"),
+        (["zzz"], "no such command 'zzz'; there are: run, validate, eval, play, plot"),
         (["validate"], "Missing argument 'FILE...'"),
         (["validate", "--outptu", "json", "x"], "No such option"),
         (["validate", "--output", "xml", "x"], "'xml' is not one of 'text', 'json'"),

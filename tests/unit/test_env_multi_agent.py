@@ -13,6 +13,7 @@ from rlcore.env import MultiAgentVectorEnv
 from rlcore.env.base import Step
 from rlcore.errors import EnvironmentFailure, UnsupportedError
 from tests.envs import ObeyingEnv, RelayEnv
+from tests.multi_agent_envs import LingeringGame
 
 
 def mapping(agent: str) -> str:
@@ -95,6 +96,19 @@ def test_an_agent_that_joins_later_begins_with_an_invalid_row() -> None:
     assert joined.valid.tolist() == [True, False]
     assert joined.observations[1, 1] == 1
     assert acted.valid.tolist() == [True, True]
+
+
+def test_an_agent_that_is_told_of_its_end_again_and_again_does_not_come_back() -> None:
+    env = MultiAgentVectorEnv(LingeringGame, 1, lambda agent: "x")
+    env.reset(0)
+    steps = []
+    for _ in range(7):
+        found = env.step({"x": np.zeros(2, np.int64)})["x"]
+        steps.append((found.valid.tolist(), found.terminated.tolist(), found.truncated.tolist()))
+    both, none = [True, True], [False, False]
+    assert steps[:2] == [(both, none, none), (both, [False, True], none)]
+    assert steps[2:5] == [([True, False], none, none)] * 3
+    assert steps[5:] == [([True, False], none, [True, False]), (none, none, none)]
 
 
 def test_the_time_limit_truncates_all_agents() -> None:

@@ -261,6 +261,9 @@ def test_an_unknown_game_names_the_nearest():
         ("tests.board_games:NumberedNim", r"legal gave int64\[2, 3\] for 2 positions, not bool\[2, 3\]"),
         ("tests.board_games:RaisingNim", "raised RuntimeError: the board fell off the table"),
         ("tests.board_games:StuckNim", "not over allows no action"),
+        ("tests.board_games:ImpatientNim", r"outcome \[1.0, 1.0\] where over is \[False, False\]"),
+        ("tests.board_games:LoneNim", r"over of shape \[1\] for 2 positions"),
+        ("tests.board_games:TrapdoorNim", "raised RuntimeError: the board fell off the table"),
         ("tests.board_games:Chess", "has no callable 'Chess'"),
     ],
 )
@@ -272,6 +275,11 @@ def test_what_is_no_sound_game_cannot_be_searched(env_id, what):
 def test_games_that_are_searched_step_as_one_array():
     with pytest.raises(UnsupportedError, match="subprocess does not fit"):
         load_game(EnvironmentSpec(id="rlcore/TicTacToe-v0", vectorization="subprocess"))
+
+
+def test_games_have_no_wrappers():
+    with pytest.raises(UnsupportedError, match="wrappers: atari does not fit games"):
+        load_game(EnvironmentSpec(id="rlcore/TicTacToe-v0", wrappers="atari"))
 
 
 def test_wrong_arguments_of_a_game_are_the_users_mistake():

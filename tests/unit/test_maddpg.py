@@ -130,6 +130,24 @@ def test_an_actor_climbs_its_own_critic_and_moves_its_own_action_alone() -> None
     moved = {name for name, g in zip(names, gradients, strict=True) if g is not None and g.abs().sum() > 0}
     assert moved
     assert all(name.startswith("1.") for name in moved), "only the boss's critic says anything"
+    bias = gradients[names.index("1.head.bias")]
+    assert bias[0] < 0, "uphill, for what minimises a loss"
+    assert bias[1] == 0
+
+
+def test_no_agents_action_is_moved_by_anothers_critic() -> None:
+    policy = graph()
+    policy.model.online.critics = nn.ModuleList([_EnviousCritic(), _OwnCritic()])
+    loss, _ = policy.actor_loss(batch(4))
+    gradients = torch.autograd.grad(loss, list(policy.model.online.actor[0].parameters()), allow_unused=True)
+    assert all(gradient is None or not gradient.any() for gradient in gradients)
+
+
+class _EnviousCritic(nn.Module):
+    """a's worth is what b does, and b's is what a does."""
+
+    def forward(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        return torch.stack([actions[:, 0, 3:6].square().sum(-1), actions[:, 1, 0:3].square().sum(-1)], 1)
 
 
 class _NoCritic(nn.Module):

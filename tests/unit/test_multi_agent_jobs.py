@@ -10,7 +10,7 @@ import pytest
 
 from rlcore.driver.build import build
 from rlcore.driver.plan import Machine, make_plan
-from rlcore.driver.play import play_checkpoint
+from rlcore.driver.play import open_player, play_checkpoint
 from rlcore.driver.run import RunOptions, run_job
 from rlcore.errors import EnvironmentFailure, UnsupportedError, UserError
 from rlcore.evaluation.policy_evaluator import PolicyEvaluator
@@ -22,6 +22,7 @@ GAME = "tests.multi_agent_envs:MatchingGame"
 SHARED = {"policies": {"x": {}}}
 SEPARATE = {"policies": {"x_0": {}, "x_1": {}}}
 OWN_MODEL = {"policies": {"x": {"model": {"hiddens": [2]}}}}
+IDLE = {"policies": {"x": {}, "ghost": {}}}
 STRANGERS = {"policies": {"a": {}, "b": {}}}
 RECURRENT_N_STEP = {"optimizer": "SyncBatchReplay", "model": {"lstmSize": 4}, "config": {"nStep": 3}}
 WRONG_MAPPING = {**SHARED, "mapping": "tests.jobs:own_policy"}
@@ -31,7 +32,7 @@ SMALL = {
 
 
 def job(algorithm: str, **spec: Any) -> Any:
-    config = {**SMALL, **spec.pop("config", {})}
+    config = {**(SMALL if algorithm != "PPO" else {}), **spec.pop("config", {})}
     fields = {"environment": {"id": GAME}, "multiAgent": SHARED, "model": {"hiddens": [8]}, **spec}
     return make_job(algorithm=algorithm, config=config, **fields)
 
@@ -124,6 +125,26 @@ def test_untrained_policies_act_and_their_episodes_are_not_the_jobs() -> None:
     assert evaluator.evaluate(3, seed=0)
 
 
+def test_what_nobody_trains_is_the_same_in_training_and_when_a_checkpoint_is_played(tmp_path: Path) -> None:
+    fields = {
+        "environment": {"id": "tests.jobs:TwoAgents"},
+        "multiAgent": {"policies": {"same": {}, "other": {}}, "train": ["other"]},
+        "stop": {"iterations": 1},
+        "seed": 0,
+    }
+    write_manifest(tmp_path, "partly", **fields)
+    report = run_job(make_job("partly", **fields), RunOptions(root=tmp_path / "runs", in_process=True), Silent())
+    trained_with = PolicyEvaluator(make_evaluator_config(**fields))
+    player = open_player(report.directory.path, seed=1, environments=2)
+    try:
+        weights = player.evaluator.get_weights()
+        np.testing.assert_array_equal(weights["same"], trained_with.get_weights()["same"])
+        assert not np.array_equal(weights["other"], trained_with.get_weights()["other"])
+    finally:
+        player.evaluator.close()
+        trained_with.close()
+
+
 @pytest.mark.parametrize(
     ("policies", "agents"),
     [
@@ -173,6 +194,12 @@ def test_a_manifest_that_cannot_be_is_refused_as_it_is_read(fields: dict[str, An
         ("QMIX", {}, {"multiAgent": OWN_MODEL}, UnsupportedError, "policies.x.model"),
         ("MADDPG", {}, {"multiAgent": STRANGERS}, UserError, "no policy has the name of agent 'x_0'"),
         ("MADDPG", {}, {"multiAgent": WRONG_MAPPING}, UserError, "which is no policy"),
+        ("MADDPG", {}, {"multiAgent": {**SHARED, "mapping": "os:sep"}}, UserError, '"os:sep" is a str, not a function'),
+        ("MADDPG", {}, {"multiAgent": {**SHARED, "mapping": "json:loads"}}, UserError, "raised JSONDecodeError"),
+        ("MADDPG", {}, {"multiAgent": IDLE}, UserError, "policies.ghost: no agent of"),
+        ("PPO", {}, {"multiAgent": {**IDLE, "train": ["ghost"]}}, UserError, "no agent of"),
+        ("PPO", {"wrappers": "atari"}, {}, UnsupportedError, "environment.wrappers: atari does not fit"),
+        ("QMIX", {"vectorization": "subprocess"}, {}, UnsupportedError, "environment.vectorization: subprocess"),
         ("MADDPG", {"id": "mpe2/simple_spraed_v3"}, {}, EnvironmentFailure, "did you mean mpe2/simple_spread_v3"),
         ("QMIX", {"id": "tests.envs:not_an_env"}, {}, EnvironmentFailure, "has no possible_agents"),
     ],

@@ -130,6 +130,7 @@ _MOVES_LOOKED_AT = 200
 def _unsound(game: Game) -> str | None:
     """What is wrong with a game, None if nothing is."""
     space, count = game.observation_space, 2
+    rng = np.random.default_rng(0)
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) not in (1, 3):
         return f"observation_space is {space}; it must be a Box of one dimension, or of three: planes, height, width"
     positions = game.initial(count)
@@ -146,16 +147,36 @@ def _unsound(game: Game) -> str | None:
                 return f"{name} gave {array.dtype}{list(array.shape)} for {count} positions, not {expected}"
         if not legal.any(axis=1).all():
             return f"a position that is not over allows no action:\n{game.text(positions[~legal.any(axis=1)][0])}"
+        actions = np.where(legal, rng.random(legal.shape), -1.0).argmax(axis=1)
         before = positions.copy()
-        played = game.play(positions, legal.argmax(axis=1))
+        played = game.play(positions, actions)
         if not np.array_equal(before, positions):
             return "play changed the positions that it was given; it must return new ones"
-        if played.positions.shape != positions.shape or played.positions.dtype != positions.dtype:
-            was, now = positions, played.positions
-            return f"play gave positions {now.dtype}{list(now.shape)} for {was.dtype}{list(was.shape)}"
-        if not np.isfinite(played.outcome).all() or np.abs(played.outcome).max() > 1:
-            return f"play gave the outcome {played.outcome.tolist()}; it must be in -1..1"
-        if played.over.any():
+        problem = _unsound_move(positions, played)
+        if problem is not None:
+            return problem
+        positions = played.positions[~played.over]
+        count = len(positions)
+        if not count:
             return None
-        positions = played.positions
+    return None
+
+
+def _unsound_move(positions: np.ndarray, played: Played) -> str | None:
+    """What is wrong with what `play` gave, None if nothing is."""
+    now = played.positions
+    if now.shape != positions.shape or now.dtype != positions.dtype:
+        return f"play gave positions {now.dtype}{list(now.shape)} for {positions.dtype}{list(positions.shape)}"
+    count = len(positions)
+    for name, array in (("over", played.over), ("outcome", played.outcome)):
+        if array.shape != (count,):
+            return f"play gave {name} of shape {list(array.shape)} for {count} positions, not [{count}]"
+    if played.over.dtype != np.bool_:
+        return f"play gave over as {played.over.dtype}; it must be bool"
+    if not np.isfinite(played.outcome).all() or np.abs(played.outcome).max() > 1:
+        return f"play gave the outcome {played.outcome.tolist()}; it must be in -1..1"
+    if played.outcome[~played.over].any():
+        return (
+            f"play gave the outcome {played.outcome.tolist()} where over is {played.over.tolist()}; until then it is 0"
+        )
     return None
