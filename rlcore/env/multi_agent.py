@@ -246,11 +246,26 @@ class MultiAgentVectorEnv:
         return int(shape[0]) if shape is not None and len(shape) == 1 else 0
 
     def states(self) -> np.ndarray:
-        """Global states float32 [N, state_size], as the environments are now; zeros of one that was just replaced."""
+        """Global states float32 [N, state_size], as the environments are now; zeros of one that was just replaced.
+
+        Raises:
+            EnvironmentFailure: `state()` raised, or gave something else than its `state_space` says.
+        """
         states = np.zeros((self.num_envs, self.state_size), np.float32)
         for index, env in enumerate(self._envs):
-            if not self._unseeded[index]:
-                states[index] = env.state()
+            if self._unseeded[index]:
+                continue
+            try:
+                state = np.asarray(env.state(), np.float32)
+                if state.shape != states[index].shape:
+                    raise ProtocolError(f"it gave shape {list(state.shape)}, and state_space has [{self.state_size}]")
+            except Exception as error:
+                raise EnvironmentFailure(
+                    f"state() of environment {index}: {describe_error(error)}",
+                    hint="mend state() or state_space, or leave state_space out: observations side by side then serve",
+                    permanent=True,
+                ) from error
+            states[index] = state
         return states
 
     def drain_failures(self) -> list[EnvFailure]:

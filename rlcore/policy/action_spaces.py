@@ -15,11 +15,11 @@ HINTS = {
 }
 
 
-def require_discrete(space: gym.Space[Any], algorithm: str) -> None:
-    """Raises UnsupportedError for all but Discrete."""
+def require_discrete(space: gym.Space[Any], algorithm: str, hint: str | None = None) -> None:
+    """Raises UnsupportedError, with this hint or the usual one, for all but Discrete."""
     if not isinstance(space, gym.spaces.Discrete):
         raise UnsupportedError(
-            f"{algorithm} supports Discrete action spaces, and the environment has {space}", hint=HINTS["Box"]
+            f"{algorithm} supports Discrete action spaces, and the environment has {space}", hint=hint or HINTS["Box"]
         )
 
 

@@ -3,6 +3,10 @@
     y = r + gamma Q_tot'(s', q_1', ..., q_A'),   q_i' = Q_i'(o_i', argmax_a Q_i(o_i', a))     (double)
     L = E[(Q_tot(s, q_1, ..., q_A) - y)^2] / 2,   q_i = Q_i(o_i, a_i)
 
+With `double` and `clippedDouble` Q_tot' in y is the smaller one of the two networks' (Fujimoto et al. 2018, arXiv
+1802.09477, equation 10): a maximum over all agents at once overestimates so much that on particle environments Q_tot
+grows without end (Pan et al. 2021, arXiv 2103.11883).
+
 The team's reward is the mean of its agents'. Each agent acts by its own values alone; agents of one policy share a
 network. The state that weighs them is the environment's, or all observations side by side. An agent that is not there
 has the value 0.
@@ -125,7 +129,7 @@ class QMIXPolicyGraph(OffPolicyPolicyGraph):
     def require_action_space(cls, space: gym.Space[Any], algorithm: str) -> None:
         assert isinstance(space, gym.spaces.Tuple)
         for each in space.spaces:
-            require_discrete(each, algorithm)
+            require_discrete(each, algorithm, hint="use MADDPG or PPO")
 
     def build_online(self) -> nn.Module:
         self.layout = layout_of(self.observation_space)
@@ -216,6 +220,11 @@ class QMIXPolicyGraph(OffPolicyPolicyGraph):
         self.priorities = None if self.recurrent else magnitudes.cpu().numpy()
         return torch.stack([loss.detach(), value.detach().mean(), magnitudes.mean()])
 
+    @property
+    def clipped(self) -> bool:
+        """Whether the smaller of both networks' estimates counts."""
+        return bool(self.config.double and self.config.clipped_double)
+
     def td_errors(self, batch: TensorBatch) -> tuple[Tensor, Tensor]:
         """Q_tot of the actions taken, and what it errs by, each [B]."""
         online, seen, after = self.model.online, batch[OBSERVATIONS], batch[NEXT_OBSERVATIONS]
@@ -224,6 +233,8 @@ class QMIXPolicyGraph(OffPolicyPolicyGraph):
             by = online.values(after) if self.config.double else following
             best = self.best_actions(by, batch.get(NEXT_ACTION_MASK))
             bootstrap = self.model.target.team_value(picked(following, best), batch[GOES_ON], after)
+            if self.clipped:
+                bootstrap = torch.minimum(bootstrap, online.team_value(picked(by, best), batch[GOES_ON], after))
             targets = team_targets(batch[REWARDS], batch[DISCOUNTS], bootstrap)
         value = online.team_value(picked(online.values(seen), batch[ACTIONS]), batch[ACTED], seen)
         return value, value - targets
@@ -237,8 +248,10 @@ class QMIXPolicyGraph(OffPolicyPolicyGraph):
             following = self.model.target.unroll(seen, state, batch[STARTS])
             by = values if self.config.double else following
             best = self.best_actions(by, batch.get(ACTION_MASK))
-            after = picked(following, best)[1:]
-            bootstrap = self.model.target.team_value(after, batch[GOES_ON][:-1], seen[1:])
+            there = batch[GOES_ON][:-1]
+            bootstrap = self.model.target.team_value(picked(following, best)[1:], there, seen[1:])
+            if self.clipped:
+                bootstrap = torch.minimum(bootstrap, online.team_value(picked(by, best)[1:], there, seen[1:]))
             discounts = self.config.gamma * batch[DISCOUNTS][:-1]
             targets = team_targets(batch[REWARDS][:-1], discounts, bootstrap)
         value = online.team_value(picked(values, batch[ACTIONS]), batch[ACTED], seen)[:-1]

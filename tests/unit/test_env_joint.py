@@ -12,7 +12,7 @@ import pytest
 from rlcore.env import MultiAgentVectorEnv
 from rlcore.env.base import Step
 from rlcore.env.joint import JointVectorEnv
-from rlcore.errors import UnsupportedError
+from rlcore.errors import EnvironmentFailure, UnsupportedError
 from tests.envs import RelayEnv
 from tests.multi_agent_envs import CountdownGame, MatchingGame
 
@@ -132,3 +132,30 @@ def test_an_environment_that_raises_is_cut_off_and_no_transition() -> None:
 def test_who_takes_turns_cannot_act_as_one() -> None:
     with pytest.raises(UnsupportedError, match="take turns"):
         joint(CountdownGame, lambda agent: agent)
+
+
+class WrongState(MatchingGame):
+    """Its state is `found`: an error to raise, or something of another shape than its space."""
+
+    def __init__(self, found: Any) -> None:
+        super().__init__(state=True)
+        self.found = found
+
+    def state(self) -> np.ndarray:
+        if isinstance(self.found, Exception):
+            raise self.found
+        return np.asarray(self.found)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (ValueError("no state yet"), r"state\(\) of environment 0: ValueError: no state yet"),
+        ([1.0], r"it gave shape \[1\], and state_space has \[2\]"),
+        (3.0, r"it gave shape \[\], and state_space has \[2\]"),
+        (["a", "b"], r"state\(\) of environment 0: ValueError"),
+    ],
+)
+def test_a_state_that_is_none_is_an_error_that_names_it(found: Any, message: str) -> None:
+    with pytest.raises(EnvironmentFailure, match=message):
+        joint(lambda: WrongState(found), lambda _: "x", with_state=True).reset(0)

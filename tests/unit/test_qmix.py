@@ -128,9 +128,17 @@ def errors(policy: QMIXPolicyGraph, columns: dict[str, torch.Tensor]) -> tuple[f
 
 
 def test_double_targets_take_the_online_networks_choice_and_the_targets_value() -> None:
-    value, target = errors(known(graph()), batch())
+    value, target = errors(known(graph(clipped_double=False)), batch())
     assert value == 1 * 1 + 2 * 2 + 3 * 2 + 100
     assert target == 5 + 0.5 * (10 + 10 + 30 + 1000)
+
+
+def test_clipped_targets_are_the_smaller_of_both_networks_estimates() -> None:
+    # The online network's choice is worth 3 + 3 + 2 to itself, 10 + 10 + 30 to the target.
+    policy = known(graph())
+    assert errors(policy, batch())[1] == 5 + 0.5 * (3 + 3 + 2 + 1000)
+    policy.model.target.agents = nn.ModuleList([TableNetwork(5.0, 2.0, 1.0), TableNetwork(7.0, 1.0)])
+    assert errors(policy, batch())[1] == 5 + 0.5 * (1 + 1 + 1 + 1000)
 
 
 def test_single_targets_take_the_targets_own_choice() -> None:
@@ -140,18 +148,19 @@ def test_single_targets_take_the_targets_own_choice() -> None:
 
 def test_the_targets_choice_is_an_allowed_one() -> None:
     mask = [[True, True, False, False, True, False, True, False]]
-    _, target = errors(known(graph()), batch(**{NEXT_ACTION_MASK: mask}))
+    _, target = errors(known(graph(clipped_double=False)), batch(**{NEXT_ACTION_MASK: mask}))
     assert target == 5 + 0.5 * (20 + 20 + 70 + 1000)
 
 
 def test_who_is_gone_is_worth_nothing() -> None:
-    value, target = errors(known(graph()), batch(**{ACTED: [[True, False, True]], GOES_ON: [[True, False, False]]}))
+    columns = batch(**{ACTED: [[True, False, True]], GOES_ON: [[True, False, False]]})
+    value, target = errors(known(graph(clipped_double=False)), columns)
     assert value == 1 * 1 + 3 * 2 + 100
     assert target == 5 + 0.5 * (10 + 1000)
 
 
 def test_a_terminated_step_has_no_future() -> None:
-    _, target = errors(known(graph()), batch(**{DISCOUNTS: [0.0]}))
+    _, target = errors(known(graph(clipped_double=False)), batch(**{DISCOUNTS: [0.0]}))
     assert target == 5
 
 

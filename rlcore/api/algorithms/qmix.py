@@ -16,6 +16,11 @@ class QMIXConfig(ReplayAlgorithmConfig):
         default=256, ge=1, le=100_000_000, description="Transitions in one gradient step, drawn from replay."
     )
     double: bool = Field(default=True, description="Choose the next action online, and value it by the target network.")
+    clipped_double: bool = Field(
+        default=True,
+        description="With double: value the next actions by the smaller of both networks' estimates, against "
+        "overestimation.",
+    )
     dueling: bool = Field(default=False, description="Separate streams for the state's value and for advantages.")
     mixing_embedding: int = Field(default=32, ge=1, le=4096, description="Width of the mixing network, in units.")
     mixing_hypernet: int = Field(
