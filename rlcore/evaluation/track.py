@@ -151,9 +151,8 @@ class Track:
         if not steps or self.own_time is not None:
             return fragment
         joined = fragment if self.held_back is None else join_fragments([self.held_back, fragment])
-        self.held_back = last_steps(joined, steps)
-        if fragment.length >= steps:
-            self.held_back = replace(self.held_back, policy_version=fragment.policy_version)
+        # Steps of a fragment shorter than `lookahead` count as made by the policy of the one after it.
+        self.held_back = replace(last_steps(joined, steps), policy_version=fragment.policy_version)
         return replace(joined, held_back=self.held_back.length)
 
     def transitions(self, fragment: Fragment) -> Fragment:

@@ -98,8 +98,9 @@ def test_new_episodes_forget_what_was_held_back() -> None:
     assert batch[OBSERVATIONS].max() <= 1
 
 
-def test_a_sample_is_as_old_as_the_policy_that_it_looks_back_to_and_no_older() -> None:
-    playing = evaluator(5)
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_a_sample_is_as_old_as_the_policy_that_it_looks_back_to_and_no_older(length: int) -> None:
+    playing = evaluator(length)
     weights = playing.get_weights()
     versions = []
     for version in range(1, 6):
