@@ -62,7 +62,7 @@ def test_self_play_beats_random_play_and_its_own_past(tmp_path: Path) -> None:
             against_past = played(job, final, snapshots[len(snapshots) // 3])
             print(f"seed {seed}: {against_random:.2f} against random play, {against_past:.2f} against its own past")
             # Wins less losses. Draws are 0, and with perfect play on both sides all are draws.
-            yield dataclasses.replace(trial, passed=against_random >= 0.5 and against_past >= 0.1)
+            yield dataclasses.replace(trial, passed=against_random >= 0.5 and against_past >= 0.3)
 
     assert_two_of_three(judged())
 
