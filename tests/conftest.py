@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 
@@ -30,6 +31,14 @@ def local_ray() -> Iterator[None]:
     )
     yield
     ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def no_handlers_left() -> Iterator[None]:
+    """`rlcore run` in this process makes the root logger write to its test's stderr, which is closed after the test."""
+    yield
+    for handler in [h for h in logging.root.handlers if type(h) is logging.StreamHandler]:
+        logging.root.removeHandler(handler)
 
 
 REQUIRED = frozenset(filter(None, os.environ.get("RLCORE_TEST_REQUIRE", "").split(",")))

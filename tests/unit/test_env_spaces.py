@@ -261,9 +261,10 @@ def check_masked_episode(env: VectorEnv) -> None:
         assert mask is not None
         assert mask.tolist() == [[action == t % 3 for action in range(3)]] * 2
         assert observations.tolist() == [[t]] * 2
-        observations, _, terminated, _, valid, mask = env.step(mask.argmax(axis=1))
-        assert valid.all()
-    assert terminated.all()
+        step = env.step(mask.argmax(axis=1))
+        observations, mask = step.observations, step.action_mask
+        assert step.valid.all()
+    assert step.terminated.all()
     assert mask is not None
     assert mask.all(), "a row that allows nothing allows everything"
     step = env.step(np.zeros(2, np.int64))
