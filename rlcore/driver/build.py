@@ -62,14 +62,17 @@ def evaluator_config(spec: RLJobSpec, plan: Plan, seed: int) -> EvaluatorConfig:
     )
 
 
-def check_job(spec: RLJobSpec) -> None:
+def check_job(spec: RLJobSpec) -> dict[str, Spaces]:
     """Judges a job by its environment and its records, before Ray or a node is asked for anything.
+
+    Returns:
+        Each policy's spaces, for `build`.
 
     Raises:
         UserError: it cannot be trained.
     """
     plan = make_plan(spec, Machine(cores=1, gpus=0))
-    require_possible(spec, evaluator_config(spec, plan, seed=0))
+    return require_possible(spec, evaluator_config(spec, plan, seed=0))
 
 
 def require_possible(spec: RLJobSpec, config: EvaluatorConfig) -> dict[str, Spaces]:
@@ -98,6 +101,7 @@ def build(
     *,
     use_ray: bool,
     start_evaluators: Callable[[EvaluatorConfig], Evaluators] | None = None,
+    spaces: dict[str, Spaces] | None = None,
 ) -> Parts:
     """Starts evaluators and learner and gives them to the manifest's optimizer.
 
@@ -107,12 +111,14 @@ def build(
         seed: of everything random.
         use_ray: evaluators are actors.
         start_evaluators: starts them in another way than on this machine.
+        spaces: what `check_job` said of this job; None: it is checked here.
 
     Raises:
         UserError: the environment, the model or a mapping cannot be made; nothing is left running.
     """
     config = evaluator_config(spec, plan, seed)
-    spaces = require_possible(spec, config)
+    if spaces is None:
+        spaces = require_possible(spec, config)
     strategy = OPTIMIZERS[spec.resolved_optimizer]
     with ExitStack() as stack:
         learner = _learner(config, plan, spaces)

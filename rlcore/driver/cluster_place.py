@@ -36,6 +36,7 @@ from rlcore.driver.session import Place, describe
 from rlcore.errors import LearnerLostError, NoEvaluatorsError, UserError
 from rlcore.evaluation.config import EvaluatorConfig
 from rlcore.evaluation.elastic_evaluators import ElasticEvaluators
+from rlcore.evaluation.world import Spaces
 from rlcore.metrics.attempt_status import AttemptBoard
 from rlcore.metrics.result import IterationResult
 from rlcore.optimizers.remote_learner import RemoteLearner
@@ -99,8 +100,8 @@ class ClusterPlace(Place):
     def describe(self, plan: Plan) -> str:
         return describe(self._job, plan, in_process=False)
 
-    def build(self, plan: Plan, seed: int) -> Parts:
-        return build(self._job.spec, plan, seed, use_ray=True, start_evaluators=self._start_evaluators)
+    def build(self, plan: Plan, seed: int, spaces: dict[str, Spaces]) -> Parts:
+        return build(self._job.spec, plan, seed, use_ray=True, start_evaluators=self._start_evaluators, spaces=spaces)
 
     def evaluation(self, parts: Parts) -> EvaluationRunner | None:
         spec = self._job.spec.evaluation

@@ -19,6 +19,7 @@ from rlcore.driver.population import Population
 from rlcore.driver.ray_session import cluster_machine, ray_session, this_machine
 from rlcore.driver.run_directory import RunDirectory, move_aside, run_directory
 from rlcore.driver.session import Place, RunReport, Session, describe
+from rlcore.evaluation.world import Spaces
 from rlcore.metrics.exporter import MetricsExporter
 from rlcore.metrics.server import MetricsServer
 from rlcore.metrics.status import StatusBoard
@@ -113,8 +114,8 @@ class ThisMachine(Place):
     def describe(self, plan: Plan) -> str:
         return describe(self._job, plan, in_process=self._options.in_process)
 
-    def build(self, plan: Plan, seed: int) -> Parts:
-        return build(self._job.spec, plan, seed, use_ray=not self._options.in_process)
+    def build(self, plan: Plan, seed: int, spaces: dict[str, Spaces]) -> Parts:
+        return build(self._job.spec, plan, seed, use_ray=not self._options.in_process, spaces=spaces)
 
     def evaluation(self, parts: Parts) -> EvaluationRunner | None:
         spec = self._job.spec.evaluation

@@ -26,6 +26,7 @@ from rlcore.driver.outputs import Display, Outputs
 from rlcore.driver.plan import Plan
 from rlcore.driver.run_directory import RunDirectory
 from rlcore.errors import CheckpointError, LearnerLostError
+from rlcore.evaluation.world import Spaces
 from rlcore.metrics.recorder import MetricsRecorder
 from rlcore.metrics.result import IterationResult
 
@@ -71,8 +72,8 @@ class Place(ABC):
         """One line: what trains, with what."""
 
     @abstractmethod
-    def build(self, plan: Plan, seed: int) -> Parts:
-        """The running parts."""
+    def build(self, plan: Plan, seed: int, spaces: dict[str, Spaces]) -> Parts:
+        """The running parts of a job whose policies have these spaces."""
 
     @abstractmethod
     def evaluation(self, parts: Parts) -> EvaluationRunner | None:
@@ -124,7 +125,7 @@ class Session:
 
     def _start(self, stack: ExitStack) -> tuple[Driver, Recording]:
         job, place, display = self.job, self.place, self.outputs.display
-        check_job(job.spec)
+        spaces = check_job(job.spec)
         plan = place.connect(stack, self.interrupt, display)
         for note in plan.notes:
             display.message(note)
@@ -132,7 +133,7 @@ class Session:
         url = self.outputs.server.url
         display.message(f"metrics: {url}/metrics, status: {url}/status")
 
-        parts = place.build(plan, job_seed(job, self.store))
+        parts = place.build(plan, job_seed(job, self.store), spaces)
         stack.callback(parts.optimizer.stop)
         evaluation = place.evaluation(parts)
         if evaluation is not None:

@@ -28,7 +28,7 @@ _EXTRAS = {
     "box2d": "'rlcore[box2d]'",
     "classic_control": "'rlcore[classic]'",
     "minatar": "'rlcore[minatar]'",
-    "mujoco": "'gymnasium[mujoco]'",
+    "mujoco": "'rlcore[mujoco]'",
     "toy_text": "'gymnasium[toy-text]'",
 }
 

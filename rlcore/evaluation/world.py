@@ -50,6 +50,10 @@ class _World:
     def admit(self, policies: Mapping[str, PolicyGraph]) -> None:
         """Shows the policies where they act; those that share an environment look ahead of nothing."""
 
+    def paid(self, policy_id: str) -> np.ndarray | None:
+        """The last rewards before clipping; None where they are as the environment paid them."""
+        return None
+
     def drain_failures(self) -> list[EnvFailure]:
         """Failures since the last call."""
         return self._any_env.drain_failures()
@@ -59,34 +63,48 @@ class _World:
         self._any_env.close()
 
 
-class SingleAgentWorld(_World):
-    """A VectorEnv whose sub-environments are the slots of the one policy."""
+class _OnePolicyWorld(_World):
+    """One policy acts in every sub-environment.
 
-    def __init__(self, env: VectorEnv, policy_id: str) -> None:
-        super().__init__(env)
-        self.env = env
+    Args:
+        env: what it acts in.
+        policy_id: of the policy.
+        environments: who keeps their state and counts their failures.
+    """
+
+    def __init__(
+        self, env: VectorEnv | JointVectorEnv, policy_id: str, environments: VectorEnv | MultiAgentVectorEnv
+    ) -> None:
+        super().__init__(environments)
         self.policy_id = policy_id
         self.slots = {policy_id: env.num_envs}
         self.spaces = {policy_id: (env.observation_space, env.action_space)}
+        self._acts_in = env
 
     def reset(self, seed: int | None) -> dict[str, Observed]:
         """New episodes everywhere."""
-        return {self.policy_id: self.env.reset(seed)}
+        return {self.policy_id: self._acts_in.reset(seed)}
 
     def step(self, actions: dict[str, np.ndarray]) -> dict[str, Step]:
         """One vector step."""
-        return {self.policy_id: self.env.step(actions[self.policy_id])}
+        return {self.policy_id: self._acts_in.step(actions[self.policy_id])}
 
     def take_env_steps(self, policy_rows: int) -> int:
-        """Environment steps of a sample: with one agent, its transitions."""
+        """Environment steps of a sample: with one policy that acts everywhere, its transitions."""
         return policy_rows
 
+
+class SingleAgentWorld(_OnePolicyWorld):
+    """A VectorEnv whose sub-environments are the slots of the one policy."""
+
+    def __init__(self, env: VectorEnv, policy_id: str) -> None:
+        super().__init__(env, policy_id, env)
+        self.env = env
+
     def admit(self, policies: Mapping[str, PolicyGraph]) -> None:
-        """Shows the policies where they act."""
         policies[self.policy_id].enter(self.env)
 
     def paid(self, policy_id: str) -> np.ndarray | None:
-        """The last rewards before clipping, where they differ."""
         return self.env.raw_rewards
 
 
@@ -116,36 +134,13 @@ class MultiAgentWorld(_World):
         taken, self._env_steps = self._env_steps, 0
         return taken
 
-    def paid(self, policy_id: str) -> np.ndarray | None:
-        """Rewards are as the environment paid them."""
-        return None
 
-
-class JointWorld(_World):
-    """A JointVectorEnv: the one policy acts for all agents of each sub-environment."""
+class JointWorld(_OnePolicyWorld):
+    """A JointVectorEnv: the one policy acts for all agents of each sub-environment, and is paid their mean."""
 
     def __init__(self, env: JointVectorEnv, policy_id: str) -> None:
-        super().__init__(env.env)
+        super().__init__(env, policy_id, env.env)
         self.env = env
-        self.policy_id = policy_id
-        self.slots = {policy_id: env.num_envs}
-        self.spaces = {policy_id: (env.observation_space, env.action_space)}
-
-    def reset(self, seed: int | None) -> dict[str, Observed]:
-        """New episodes everywhere."""
-        return {self.policy_id: self.env.reset(seed)}
-
-    def step(self, actions: dict[str, np.ndarray]) -> dict[str, Step]:
-        """One vector step."""
-        return {self.policy_id: self.env.step(actions[self.policy_id])}
-
-    def take_env_steps(self, policy_rows: int) -> int:
-        """Environment steps of a sample: the joint transitions."""
-        return policy_rows
-
-    def paid(self, policy_id: str) -> np.ndarray | None:
-        """Rewards are as the environment paid them, the mean over agents."""
-        return None
 
 
 World = SingleAgentWorld | MultiAgentWorld | JointWorld

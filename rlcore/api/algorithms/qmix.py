@@ -31,12 +31,6 @@ class QMIXConfig(ReplayAlgorithmConfig):
     epsilon_timesteps: int = Field(
         default=20_000, ge=1, le=10**15, description="Timesteps over which that share falls, in a straight line."
     )
-    target_update_rate: float | None = Field(
-        default=None,
-        gt=0,
-        le=1,
-        description="Share of the way that target networks go after each gradient step; null: whole, at intervals.",
-    )
     target_update_interval: int = Field(
         default=200, ge=1, le=10**9, description="Gradient steps between copies to the target network, a count."
     )
