@@ -104,17 +104,16 @@ def closed_form_gradient(
         coefficients: see PPOCoefficients.
     """
     observations = batch["observations"]
-    policy_outputs, value_outputs = network.forward(observations.reshape(len(observations), -1))
-    values = value_outputs[-1][:, 0]
-    value_loss, value_delta = _value_terms(values, batch, coefficients)
+    activations = network.forward(observations.reshape(len(observations), -1))
+    value_loss, value_delta = _value_terms(activations.values, batch, coefficients)
     if isinstance(distribution, Categorical):
-        policy_stats, delta = _categorical_terms(policy_outputs[-1], batch, coefficients)
+        policy_stats, delta = _categorical_terms(activations.policy, batch, coefficients)
     else:
         assert network.log_std is not None
         assert network.log_std_gradient is not None
-        policy_stats, delta, log_std_delta = _gaussian_terms(policy_outputs[-1], network.log_std, batch, coefficients)
+        policy_stats, delta, log_std_delta = _gaussian_terms(activations.policy, network.log_std, batch, coefficients)
         network.log_std_gradient[:] = log_std_delta
-    network.backward(policy_outputs, value_outputs, delta, value_delta)
+    network.backward(activations, delta, value_delta)
     policy_loss, entropy, kl, clip_fraction = policy_stats
     return np.array([policy_loss, value_loss, entropy, kl, clip_fraction])
 
@@ -128,14 +127,14 @@ def _value_terms(
     if coefficients.value_clip_range is not None:
         reach = np.float32(coefficients.value_clip_range)
         change = values - batch["values"]
-        near_errors = batch["values"] + np.clip(change, -reach, reach) - batch["value_targets"]
+        near_errors = batch["values"] + _clip(change, -reach, reach) - batch["value_targets"]
         near_squared = near_errors * near_errors
         # Where the clipped error is the larger one and the value was clipped, nothing flows back.
         stopped = (near_squared > squared) & (np.abs(change) > reach)
         delta = np.where(stopped, np.float32(0.0), errors)
         squared = np.maximum(squared, near_squared)
     scale = np.float32(coefficients.value_coefficient / len(values))
-    return 0.5 * float(squared.mean()), delta * scale
+    return 0.5 * _mean(squared), delta * scale
 
 
 def _surrogate(
@@ -147,13 +146,14 @@ def _surrogate(
     advantages = batch["advantages"]
     plain = ratio * advantages
     off = ratio - np.float32(1.0)
-    clipped = (np.clip(off, -clip_range, clip_range) + np.float32(1.0)) * advantages
+    reach = np.float32(clip_range)
+    clipped = (_clip(off, -reach, reach) + np.float32(1.0)) * advantages
     size = len(logp)
     # Where the clipped term is the smaller one it is constant in logp: nothing flows back.
     d_logp = np.where(plain <= clipped, plain, np.float32(0.0)) * np.float32(-1.0 / size)
-    loss = -float(np.minimum(plain, clipped).mean())
-    kl = float(off.mean() - log_ratio.mean())
-    clip_fraction = float(np.count_nonzero(np.abs(off) > clip_range)) / size
+    loss = -_mean(np.minimum(plain, clipped))
+    kl = _mean(off - log_ratio)
+    clip_fraction = float(np.count_nonzero(np.abs(off) > reach)) / size
     return loss, kl, clip_fraction, d_logp
 
 
@@ -163,19 +163,20 @@ def _categorical_terms(
     size = len(logits)
     if "action_mask" in batch:
         logits = np.where(batch["action_mask"], logits, np.float32(MASKED_LOGIT))
-    log_p, p = _log_softmax(logits)
-    taken = (np.arange(size), batch["actions"])
-    loss, kl, clip_fraction, d_logp = _surrogate(log_p[taken], batch, coefficients.clip_range)
-    delta = p * -d_logp[:, None]
-    delta[taken] += d_logp
-    entropies = -np.einsum("ij,ij->i", p, log_p)
+    # Actions come first here, [A, B]: numpy reduces over a first axis several times faster than over a short last one.
+    log_p, p = _log_softmax(logits.T)
+    taken = batch["actions"] * size + np.arange(size)
+    loss, kl, clip_fraction, d_logp = _surrogate(log_p.reshape(-1)[taken], batch, coefficients.clip_range)
+    delta = p * -d_logp
+    delta.reshape(-1)[taken] += d_logp
+    entropies = -np.add.reduce(p * log_p)
     if coefficients.entropy_coefficient:
         scale = np.float32(coefficients.entropy_coefficient / size)
-        delta += scale * p * (log_p + entropies[:, None])
+        delta += scale * p * (log_p + entropies)
     if coefficients.kl_coefficient:
-        old_p = _log_softmax(batch["dist_inputs"])[1]
+        old_p = _log_softmax(batch["dist_inputs"].T)[1]
         delta += np.float32(coefficients.kl_coefficient / size) * (p - old_p)
-    return (loss, float(entropies.mean()), kl, clip_fraction), delta
+    return (loss, _mean(entropies), kl, clip_fraction), delta.T
 
 
 def _gaussian_terms(
@@ -204,9 +205,23 @@ def _gaussian_terms(
 
 
 def _log_softmax(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    shifted = logits - logits.max(axis=-1, keepdims=True)
+    """log p and p, [A, B] each, in memory in that order."""
+    logits = np.ascontiguousarray(logits)
+    shifted = logits - np.maximum.reduce(logits)
     p = np.exp(shifted)
-    total = p.sum(axis=-1, keepdims=True)
+    total = np.add.reduce(p)
     p /= total
     shifted -= np.log(total)
     return shifted, p
+
+
+# np.mean and np.clip spend more in Python than on a minibatch.
+
+
+def _mean(x: np.ndarray) -> float:
+    return float(np.add.reduce(x)) / len(x)
+
+
+def _clip(x: np.ndarray, low: np.float32, high: np.float32) -> np.ndarray:
+    clipped = np.maximum(x, low)
+    return np.minimum(clipped, high, out=clipped)

@@ -25,8 +25,8 @@ def coefficients(**changes) -> PPOCoefficients:
     return PPOCoefficients(**{**values, **changes})
 
 
-def make_policy(kind: str, activation: str = "tanh") -> PPOPolicyGraph:
-    model = ModelSpec(hiddens=[32, 16], activation=activation, initial_log_std=-0.3)
+def make_policy(kind: str, activation: str = "tanh", hiddens: tuple[int, ...] = (32, 16)) -> PPOPolicyGraph:
+    model = ModelSpec(hiddens=list(hiddens), activation=activation, initial_log_std=-0.3)
     return PPOPolicyGraph(OBSERVATIONS, ACTIONS[kind], PPOConfig(), model, seed=0)
 
 
@@ -82,6 +82,19 @@ def test_the_closed_form_is_autograds_gradient(kind, activation, case):
     stats = closed_form_gradient(policy.fast, policy.distribution, batch, c)
     np.testing.assert_allclose(policy.flat.gradient.numpy(), expected, atol=2e-6)
     np.testing.assert_allclose(stats, expected_stats, rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", ACTIONS)
+@pytest.mark.parametrize("hiddens", [(), (5,), (8, 3, 16)])
+def test_the_closed_form_knows_every_depth_and_size_of_minibatch(kind, hiddens):
+    policy = make_policy(kind, hiddens=hiddens)
+    for size in (50, 1, 7):
+        batch, c = make_batch(policy, size), coefficients(entropy_coefficient=0.1)
+        expected, expected_stats = autograd(policy, batch, c)
+        policy.flat.gradient.fill_(777.0)
+        stats = closed_form_gradient(policy.fast, policy.distribution, batch, c)
+        np.testing.assert_allclose(policy.flat.gradient.numpy(), expected, atol=2e-6)
+        np.testing.assert_allclose(stats, expected_stats, rtol=1e-4, atol=2e-6)
 
 
 def test_the_closed_form_knows_action_masks():
