@@ -14,8 +14,10 @@ from rlcore.sample_batch import PRIORITIES, WEIGHTS, SampleBatch
 class PrioritizedReplay(ReplayBuffer):
     """Row i is drawn with probability p_i^alpha / sum_k p_k^alpha, p = |TD error| + epsilon.
 
-    Drawn batches carry a column `weights`, (P(i) N)^-beta over the buffer's largest such weight. Rows may bring
-    priorities of their own (a column `priorities`, not kept as a column); others get the largest seen so far.
+    Drawn batches carry a column `weights`, (P(i) N)^-beta over the largest such weight of the batch, as in algorithm 1.
+    Over the largest of the whole buffer, as in much code, one row that is predicted to the last digit makes all other
+    weights nearly zero, and learning ends as soon as beta is near 1. Rows may bring priorities of their own (a column
+    `priorities`, not kept as a column); others get the largest seen so far.
 
     Args:
         capacity: rows.
@@ -43,7 +45,8 @@ class PrioritizedReplay(ReplayBuffer):
         masses = (np.arange(count) + self._rng.random(count)) * (self._tree.total / count)
         positions = self._tree.find(masses)
         # The smallest mass has the largest weight: (P(i) N)^-beta over it is (p_min / p_i)^beta.
-        weights = (self._tree.smallest / self._tree[positions]) ** beta
+        drawn = self._tree[positions]
+        weights = (drawn.min() / drawn) ** beta
         numbers = self._numbers(positions)
         batch = self.rows.take(numbers).with_columns(**{WEIGHTS: weights.astype(np.float32)})
         return Replayed(numbers, batch)

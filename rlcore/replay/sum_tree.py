@@ -2,7 +2,7 @@
 
 Every node has 64 children instead of two: a million leaves are four levels, and an update or a descent is a handful of
 numpy calls a level however large the batch is. A node is always recomputed from its children, so no rounding error
-builds up. Each node also knows its smallest non-zero leaf, which prioritised replay scales its weights by.
+builds up.
 """
 
 from __future__ import annotations
@@ -25,22 +25,15 @@ class SumTree:
         self.capacity = capacity
         # From the leaves up, each [nodes, FANOUT]: entry i of level l is the sum of row i of level l - 1.
         self._sums: list[np.ndarray] = []
-        self._minima: list[np.ndarray] = []
         nodes = capacity
         while not self._sums or nodes > 1:
             nodes = -(-nodes // FANOUT)
             self._sums.append(np.zeros((nodes, FANOUT)))
-            self._minima.append(np.full((nodes, FANOUT), np.inf))
 
     @property
     def total(self) -> float:
         """Sum of all leaves."""
         return float(self._sums[-1].sum())
-
-    @property
-    def smallest(self) -> float:
-        """The smallest leaf above zero; infinite if there is none."""
-        return float(self._minima[-1].min())
 
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
         """Leaves at `indices`, float64."""
@@ -62,12 +55,10 @@ class SumTree:
         if len(indices) and not (indices.min() >= 0 and indices.max() < self.capacity):
             raise ValueError(f"indices {indices.min()}..{indices.max()} of a sum tree with {self.capacity} leaves")
         self._sums[0].reshape(-1)[indices] = values
-        self._minima[0].reshape(-1)[indices] = np.where(values > 0, values, np.inf)
         nodes = np.asarray(indices)
         for below in range(len(self._sums) - 1):
             nodes = nodes // FANOUT
             self._sums[below + 1].reshape(-1)[nodes] = self._sums[below][nodes].sum(axis=1)
-            self._minima[below + 1].reshape(-1)[nodes] = self._minima[below][nodes].min(axis=1)
 
     def find(self, masses: np.ndarray) -> np.ndarray:
         """The leaves at which the running sum of all leaves passes `masses`, int64 [B].
