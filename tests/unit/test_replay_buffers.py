@@ -78,6 +78,14 @@ def test_draws_and_weights_are_those_of_the_paper():
     assert PRIORITIES not in drawn
 
 
+def test_one_perfectly_predicted_row_does_not_silence_the_others():
+    buffer = PrioritizedReplay(2000, seed=0, alpha=1.0, epsilon=1e-12)
+    buffer.add(rows(*range(1000), priorities=[1e-9, *[1.0] * 999]))
+    drawn = buffer.sample(64, beta=1.0).batch
+    assert 0 not in drawn[REWARDS]
+    np.testing.assert_allclose(drawn[WEIGHTS], 1.0)
+
+
 def test_alpha_flattens_priorities():
     buffer = PrioritizedReplay(4, seed=0, alpha=0.5, epsilon=1e-12)
     buffer.add(rows(1, 2, priorities=[1, 9]))
