@@ -9,7 +9,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import kopf
 
@@ -59,6 +59,8 @@ async def watch(
         registry=make_registry(cache, queue),
         settings=make_settings(),
         standalone=True,
+        # Its own choice has the name of the user in it, and the user of a container may have none.
+        identity=cast(Any, "rljob-operator"),
         clusterwide=not namespaces,
         namespaces=namespaces,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,9 @@ from rljob_operator.names import FIELD_MANAGER
 REQUEST_TIMEOUT_S = 15.0
 CONNECTIONS = 300
 """More than workers can be: the Lease must not wait for them."""
+
+IN_POD = "KUBERNETES_SERVICE_HOST"
+"""Set in every pod."""
 
 RATE_PER_S, BURST = 200.0, 400.0
 
@@ -61,7 +65,10 @@ class Kube:
         Raises:
             ConfigException: there is neither.
         """
-        await config.load_config()
+        if IN_POD in os.environ and "KUBECONFIG" not in os.environ:
+            config.load_incluster_config()
+        else:
+            await config.load_config()
         settings = client.Configuration.get_default_copy()
         settings.connection_pool_maxsize = CONNECTIONS
         # Looked up here once: aiohttp would do it in a thread of its own before every request.

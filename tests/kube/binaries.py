@@ -71,6 +71,7 @@ MODULES = (
         ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"),
     ),
     Module("helm", {"helm": "helm.sh/helm/v4/cmd/helm"}, "helm.sh/helm/v4"),
+    Module("coredns", {"coredns": "github.com/coredns/coredns"}, "github.com/coredns/coredns"),
     Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, "sigs.k8s.io/kwok"),
     Module(
         "kubeconform", {"kubeconform": "github.com/yannh/kubeconform/cmd/kubeconform"}, "github.com/yannh/kubeconform"
@@ -78,7 +79,7 @@ MODULES = (
 )
 MODULE_OF = {binary: module for module in MODULES for binary in module.packages}
 
-NODE = ("kubelet", "kube-proxy")
+NODE = ("kubelet", "kube-proxy", "coredns")
 """What a real node runs besides; only tests/node needs it."""
 CONTROL_PLANE = tuple(binary for binary in MODULE_OF if binary not in NODE)
 

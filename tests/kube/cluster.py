@@ -18,7 +18,7 @@ from typing import Any, Self
 from kubernetes import client, config
 
 from tests.kube import binaries as built
-from tests.kube.control_plane import ControlPlane
+from tests.kube.control_plane import HOST, ControlPlane
 from tests.kube.kubeconfig import write_kubeconfig
 from tests.kube.kuberay_crds import OPENAPI_PATH, kuberay_crds
 from tests.kube.nodes import NODE_KINDS, NodeKind, node_manifest
@@ -42,17 +42,28 @@ class CommandFailed(subprocess.CalledProcessError):
 class Cluster:
     """A context manager: started on entry; on exit everything is stopped, and its files go (logs too, unless kept).
 
+    On an address other than the loopback there are no played nodes: real ones have to join.
+
     with Cluster() as cluster:
         cluster.kubectl("apply", "-f", "-", input=manifest)
     """
 
-    def __init__(self, workdir: Path | None = None, *, kuberay: bool = True, keep: bool = False) -> None:
+    def __init__(
+        self,
+        workdir: Path | None = None,
+        *,
+        kuberay: bool = True,
+        keep: bool = False,
+        host: str = HOST,
+        binaries: Iterable[str] = built.CONTROL_PLANE,
+    ) -> None:
         self._own_workdir = workdir is None
         self._keep = keep
         self._kuberay = kuberay
         self.workdir = workdir or Path(tempfile.mkdtemp(prefix="rlcore-cluster-"))
-        self.binaries: Mapping[str, Path] = built.ensure()
-        self.control_plane = ControlPlane(self.workdir, self.binaries)
+        self.binaries: Mapping[str, Path] = built.ensure(binaries)
+        self.control_plane = ControlPlane(self.workdir, self.binaries, host=host)
+        self._played = host == HOST
         self.kubeconfig = self.control_plane.kubeconfig
         self.server = self.control_plane.server
         self.api: client.ApiClient = _api_client(self.kubeconfig)
@@ -69,7 +80,8 @@ class Cluster:
         """Starts everything; pods can be made and land on nodes when this returns."""
         try:
             self.control_plane.start()
-            self.apply(_storage_class(), *_first_nodes())
+            if self._played:
+                self.apply(_storage_class(), *_first_nodes())
             if self._kuberay:
                 self.install_kuberay_crds()
             eventually(self._usable, 120, what="a usable cluster")
@@ -219,7 +231,7 @@ class Cluster:
         nodes = [node.spec for node in core.list_node().items if node.spec]
         taints = [taint.key for node in nodes for taint in node.taints or ()]
         new = [key for key in taints if key.startswith("node.kubernetes.io/")]
-        return len(nodes) == len(_first_nodes()) and not new
+        return not self._played or (len(nodes) == len(_first_nodes()) and not new)
 
     def _remove_volumes(self) -> None:
         """Removes the empty folders that the controller manager made on this machine for claims."""

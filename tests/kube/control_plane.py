@@ -1,4 +1,4 @@
-"""The processes of a cluster: etcd, API server, controller manager, scheduler and kwok, all on the loopback."""
+"""The processes of a cluster: etcd, API server, controller manager, scheduler and kwok, all on this machine."""
 
 from __future__ import annotations
 
@@ -19,13 +19,21 @@ MANAGED_NODES = "kwok.x-k8s.io/node=fake"
 
 
 class ControlPlane:
-    """Starts and stops the processes in their order, and writes the keys and the kubeconfig that they need."""
+    """Starts and stops the processes in their order, and writes the keys and the kubeconfig that they need.
 
-    def __init__(self, workdir: Path, binaries: Mapping[str, Path]) -> None:
+    Args:
+        workdir: of all files.
+        binaries: name -> path.
+        host: address of the API server. One that pods can reach makes the service `kubernetes` lead there, and kwok
+            plays no nodes then: there are real ones.
+    """
+
+    def __init__(self, workdir: Path, binaries: Mapping[str, Path], *, host: str = HOST) -> None:
         self.workdir = workdir
         self.binaries = binaries
+        self.host = host
         self.authority = Authority(workdir / "pki")
-        self.server = f"https://{HOST}:{free_port()}"
+        self.server = f"https://{host}:{free_port(host)}"
         self.etcd_url = f"http://{HOST}:{free_port()}"
         admin = self.authority.issue("admin", "test-admin", groups=("system:masters",))
         self.kubeconfig = write_kubeconfig(workdir / "kubeconfig", self.server, self.authority.certificate, admin)
@@ -38,18 +46,19 @@ class ControlPlane:
         self.api_server = self._daemon("kube-apiserver", self._api_server_flags())
         self.controller_manager = self._daemon("kube-controller-manager", self._controller_manager_flags())
         self.scheduler = self._daemon("kube-scheduler", self._scheduler_flags())
-        self.kwok = self._daemon("kwok", self._kwok_flags())
+        self.kwok = self._daemon("kwok", self._kwok_flags()) if host == HOST else None
 
     @property
     def daemons(self) -> tuple[Daemon, ...]:
         """All of them, in the order in which they start."""
-        return self.etcd, self.api_server, self.controller_manager, self.scheduler, self.kwok
+        always = self.etcd, self.api_server, self.controller_manager, self.scheduler
+        return (*always, self.kwok) if self.kwok else always
 
     def start(self) -> None:
         """Starts all; the API server answers when this returns, the others may still be at their first lists."""
         self.etcd.start(lambda: self._answers(f"{self.etcd_url}/health"), deadline_s=120)
         self.start_api_server()
-        for daemon in (self.controller_manager, self.scheduler, self.kwok):
+        for daemon in self.daemons[2:]:
             daemon.start()
 
     def start_api_server(self) -> None:
@@ -58,7 +67,7 @@ class ControlPlane:
 
     def stop(self) -> None:
         """Stops all, those first that would complain of the others' absence."""
-        stop_all([self.kwok, self.scheduler, self.controller_manager], grace_s=3)
+        stop_all(reversed(self.daemons[2:]), grace_s=3)
         stop_all([self.api_server], grace_s=3)
         stop_all([self.etcd], grace_s=3)
 
@@ -99,13 +108,15 @@ class ControlPlane:
         }
 
     def _api_server_flags(self) -> dict[str, object]:
-        hosts = (HOST, "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1")
+        hosts = (self.host, "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1")
         serving = self.authority.issue("api-server", "kube-apiserver", hosts=hosts)
         return {
+            **(self._kubelet_flags() if self.host != HOST else {}),
             "etcd-servers": self.etcd_url,
-            "bind-address": HOST,
-            "advertise-address": HOST,
-            "endpoint-reconciler-type": "none",  # a loopback address is no endpoint for pods
+            "bind-address": self.host,
+            "advertise-address": self.host,
+            # A loopback address is no endpoint for pods.
+            "endpoint-reconciler-type": "none" if self.host == HOST else "lease",
             "secure-port": self.server.rpartition(":")[2],
             "tls-cert-file": serving.certificate,
             "tls-private-key-file": serving.key,
@@ -120,6 +131,16 @@ class ControlPlane:
             "profiling": "false",
         }
 
+    def _kubelet_flags(self) -> dict[str, object]:
+        """How it reaches kubelets, for logs and exec."""
+        client = self.authority.issue("kubelet-client", "kube-apiserver", groups=("system:masters",))
+        return {
+            "kubelet-preferred-address-types": "InternalIP",
+            "kubelet-certificate-authority": self.authority.certificate,
+            "kubelet-client-certificate": client.certificate,
+            "kubelet-client-key": client.key,
+        }
+
     def _controller_manager_flags(self) -> dict[str, object]:
         return {
             **self._client_flags(),
@@ -128,8 +149,8 @@ class ControlPlane:
             "root-ca-file": self.authority.certificate,
             "enable-hostpath-provisioner": "true",
             "concurrent-namespace-syncs": 20,
-            # Longer than the busiest machine keeps kwok from renewing its leases.
-            "node-monitor-grace-period": "5m",
+            # Of kwok's nodes longer than the busiest machine keeps it from renewing their leases.
+            "node-monitor-grace-period": "5m" if self.host == HOST else "40s",
         }
 
     def _scheduler_flags(self) -> dict[str, object]:

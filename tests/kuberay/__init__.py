@@ -1,9 +1,10 @@
 """A stand-in for KubeRay 1.7: it reconciles RayJobs and RayClusters as KubeRay does, so that an operator cannot tell.
 
-`python -m tests.kuberay --kubeconfig FILE --mode pods|process --workdir DIR`
+`python -m tests.kuberay --kubeconfig FILE --mode pods|process|node --workdir DIR`
 
-pods      writes Pods for a kubelet, or for kwok; the Ray job is a scripted driver (scripted_driver.py).
+pods      writes Pods for kwok; the Ray job is a scripted driver (scripted_driver.py).
 process   plays the kubelet too: each Pod is a real Ray node, a group of processes of this machine (kubelet.py).
+node      writes Pods for a real kubelet, whose addresses this machine must reach.
 
 Each line imports from those below it only:
     __main__, standin, attempt                                      command line; context manager and jobs for tests

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.kuberay.api import CONFIG_MAPS, PODS, RAY_CLUSTERS, RAY_JOBS, Api, Credentials
-from tests.kuberay.cluster_controller import ClusterController, Platform, cluster_of
+from tests.kuberay.cluster_controller import ClusterController, Platform, RealPods, cluster_of
 from tests.kuberay.dashboard import Dashboard, RayDashboard
 from tests.kuberay.events import Events
 from tests.kuberay.informer import Informer
@@ -51,7 +51,7 @@ def main() -> None:
 def _settings() -> Settings:
     parser = argparse.ArgumentParser(prog="python -m tests.kuberay", description="A stand-in for KubeRay.")
     parser.add_argument("--kubeconfig", type=Path, required=True)
-    parser.add_argument("--mode", choices=("pods", "process"), required=True)
+    parser.add_argument("--mode", choices=("pods", "process", "node"), required=True)
     parser.add_argument("--workdir", type=Path, required=True, help="logs, volumes, and what drivers have saved")
     parser.add_argument("--poll-s", type=float, default=Timing.poll_s, help="between looks at a Ray job")
     parser.add_argument("--status-check-timeout-s", type=float, default=Timing.status_check_timeout_s)
@@ -73,7 +73,8 @@ async def _run(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Api(Credentials.load(settings.kubeconfig)) as api:
-        await {"pods": _run_pods_mode, "process": _run_process_mode}[settings.mode](api, settings, stop)
+        modes = {"pods": _run_pods_mode, "process": _run_process_mode, "node": _run_node_mode}
+        await modes[settings.mode](api, settings, stop)
 
 
 async def _run_pods_mode(api: Api, settings: Settings, stop: asyncio.Event) -> None:
@@ -94,6 +95,12 @@ async def _run_process_mode(api: Api, settings: Settings, stop: asyncio.Event) -
     ):
         parts = _controllers(api, pods, kubelet, dashboard, settings.timing)
         await _run_until(stop, settings, [*parts, kubelet])
+
+
+async def _run_node_mode(api: Api, settings: Settings, stop: asyncio.Event) -> None:
+    pods = Informer(api, PODS, label_selector=POD_SELECTOR, group_by=cluster_of)
+    async with RayDashboard(api) as dashboard:
+        await _run_until(stop, settings, _controllers(api, pods, RealPods(), dashboard, settings.timing))
 
 
 def _controllers(api: Api, pods: Informer, platform: Platform, dashboard: Dashboard, timing: Timing) -> list[Part]:

@@ -48,6 +48,18 @@ class Platform(Protocol):
         """The address at which the head can be reached; empty while it has none."""
 
 
+class RealPods:
+    """The platform of pods that a real kubelet runs."""
+
+    def adapt(self, pod: Object) -> Object:
+        """Nothing is special about them."""
+        return pod
+
+    def head_ip(self, head: Mapping[str, Any]) -> str:
+        """The pod's own address."""
+        return str((head.get("status") or {}).get("podIP", ""))
+
+
 class PodsError(Exception):
     """Pods could not be made or deleted; carries the reason of the condition ReplicaFailure."""
 

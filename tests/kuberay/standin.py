@@ -31,7 +31,8 @@ class KubeRayStandIn:
 
     Args:
         cluster: whose API server it works for, as admin.
-        mode: "pods" leaves the pods to kwok or a kubelet, "process" makes each a real Ray node on this machine.
+        mode: "pods" leaves the pods to kwok and scripts their Ray jobs, "process" makes each a real Ray node of
+            processes on this machine, "node" leaves them to a real kubelet.
         workdir: volumes, logs, and what jobs have saved; kept by restarts. Below the cluster's, unless given.
         poll_s: between looks at a Ray job; KubeRay's own value is 3 s.
         kubeconfig: another one, for example of a fault proxy.
@@ -40,7 +41,7 @@ class KubeRayStandIn:
     def __init__(
         self,
         cluster: HasKubeconfig,
-        mode: Literal["pods", "process"],
+        mode: Literal["pods", "process", "node"],
         *,
         workdir: Path | None = None,
         poll_s: float = 0.5,
