@@ -83,6 +83,16 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
 
 
 @contextmanager
+def fresh_job(cluster: Cluster, test_name: str, *, delete_s: int = 30, gone_s: float = 60) -> Iterator[Job]:
+    """cartpole-ppo, not applied yet, in a fresh namespace; afterwards it is deleted, and its pods are waited for."""
+    with fresh_namespace(cluster, test_name) as name:
+        job = Job(cluster, name, "cartpole-ppo")
+        yield job
+        job.kubectl("delete", "rlj", "--all", f"--timeout={delete_s}s")
+        job.gone("pods", deadline_s=gone_s)
+
+
+@contextmanager
 def fresh_namespace(cluster: Cluster, test_name: str) -> Iterator[str]:
     """A namespace named after a test."""
     test = re.sub(r"[^a-z0-9]+", "-", test_name.lower().removeprefix("test_"))

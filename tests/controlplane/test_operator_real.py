@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.controlplane.conftest import fresh_namespace, skip_without_binaries
+from tests.controlplane.conftest import fresh_job, skip_without_binaries
 from tests.controlplane.operated import Job, Manifest, Operated
 from tests.kube.cluster import ROOT, Cluster
 from tests.kube.operator_process import OperatorProcess, install_chart
@@ -33,11 +33,8 @@ def for_real(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture
 def job(for_real: Operated, request: pytest.FixtureRequest) -> Iterator[Job]:
     """cartpole-ppo in a fresh namespace; what is left of it is deleted."""
-    with fresh_namespace(for_real.cluster, request.node.name) as name:
-        job = for_real.job(name)
+    with fresh_job(for_real.cluster, request.node.name, delete_s=60, gone_s=90) as job:
         yield job
-        job.kubectl("delete", "rlj", "--all", "--timeout=60s")
-        job.gone("pods", deadline_s=90)
 
 
 def checkpoints(for_real: Operated, job: Job) -> list[Path]:

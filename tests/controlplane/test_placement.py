@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.conftest import fresh_namespace, skip_without_binaries
+from tests.controlplane.conftest import fresh_job, skip_without_binaries
 from tests.controlplane.operated import Job, Manifest, Operated
 from tests.kube.cluster import Cluster
 from tests.kube.nodes import GPU, KIND_LABEL, SPOT, NodeKind, node_manifest
@@ -43,12 +43,9 @@ def on_gke(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def job(on_gke: Operated, request: pytest.FixtureRequest) -> Iterator[Job]:
-    with fresh_namespace(on_gke.cluster, request.node.name) as name:
-        job = on_gke.job(name)
+    # GPUs are few: the next test needs those of this one's pods.
+    with fresh_job(on_gke.cluster, request.node.name) as job:
         yield job
-        # GPUs are few: the next test needs them.
-        job.kubectl("delete", "rlj", "--all", "--timeout=30s")
-        job.gone("pods")
 
 
 def running_pods(job: Job) -> dict[str, list[Manifest]]:

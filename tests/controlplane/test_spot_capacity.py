@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.conftest import fresh_namespace, skip_without_binaries
+from tests.controlplane.conftest import fresh_job, skip_without_binaries
 from tests.controlplane.operated import Job, Manifest, Operated
 from tests.kube.cluster import Cluster
 from tests.kube.operator_process import OperatorProcess, install_chart
@@ -41,12 +41,9 @@ def on_gke(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture
 def job(on_gke: Operated, request: pytest.FixtureRequest) -> Iterator[Job]:
     """An RLJob, not applied yet; spot nodes take pods again afterwards."""
-    with fresh_namespace(on_gke.cluster, request.node.name) as name:
-        job = on_gke.job(name)
+    with fresh_job(on_gke.cluster, request.node.name) as job:
         yield job
-        job.kubectl("delete", "rlj", "--all", "--timeout=30s")
-        job.gone("pods")
-        capacity(on_gke.cluster, True)
+    capacity(on_gke.cluster, True)
 
 
 def capacity(cluster: Cluster, there: bool) -> None:

@@ -140,6 +140,12 @@ def _build(binary: str) -> Path:
     return target
 
 
+def cache_folder(name: str) -> Path:
+    """A folder of the user's cache for what takes long to make."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "rlcore" / name
+
+
 def _home(module: Module) -> Path:
     """Where the module's binaries are kept: the name changes with everything that they are made from."""
     content = hashlib.sha256()
@@ -148,8 +154,7 @@ def _home(module: Module) -> Path:
         content.update(part.encode() + b"\0")
     for name in ("go.mod", "go.sum"):
         content.update((module.folder / name).read_bytes() + b"\0")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "rlcore" / "binaries" / f"{module.name}-{content.hexdigest()[:16]}"
+    return cache_folder("binaries") / f"{module.name}-{content.hexdigest()[:16]}"
 
 
 _BUILD_ENVIRONMENT = {"CGO_ENABLED": "0", "GOWORK": "off"}

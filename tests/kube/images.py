@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -16,9 +15,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.kube.binaries import cache_folder
 from tests.kube.cluster import ROOT
 from tests.kube.sandbox import run
 
+CACHE = cache_folder("images")
+"""Of layers and images."""
 _COMMANDS = ("buildah", "debootstrap")
 _SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
 BASE_PACKAGES = ("ca-certificates", "python3", "python3-pip", "python3-venv", "wget")
@@ -33,12 +35,6 @@ def why_not() -> str:
     """Why no image can be built here, in one line; empty where it can."""
     missing = [command for command in _COMMANDS if shutil.which(command) is None]
     return f"no {', '.join(missing)} on PATH (Debian packages of these names)" if missing else ""
-
-
-def cache_folder() -> Path:
-    """Of layers and images."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "rlcore" / "images"
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ class ImageStore:
     """buildah's storage in the cache folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or cache_folder()
+        self._folder = folder or CACHE
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def base(self) -> Image:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.controlplane.conftest import fresh_namespace
+from tests.controlplane.conftest import fresh_job
 from tests.controlplane.operated import Job
 from tests.kube import binaries
 from tests.kube.images import ImageStore
@@ -37,8 +37,5 @@ def real_machine(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathF
 @pytest.fixture
 def job(real_machine: Machine, request: pytest.FixtureRequest) -> Iterator[Job]:
     """cartpole-ppo in a fresh namespace; what is left of it is deleted."""
-    with fresh_namespace(real_machine.cluster, request.node.name) as name:
-        job = real_machine.job(name)
+    with fresh_job(real_machine.cluster, request.node.name, delete_s=90, gone_s=120) as job:
         yield job
-        job.kubectl("delete", "rlj", "--all", "--timeout=90s")
-        job.gone("pods", deadline_s=120)

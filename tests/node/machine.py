@@ -9,13 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tests.controlplane.operated import Job
 from tests.kube import binaries, images, real_node, sandbox
 from tests.kube.cluster import Cluster
 from tests.kube.images import Image, ImageStore
-from tests.kube.operator_process import CHART, NAMESPACE, RELEASE
+from tests.kube.operator_process import install_chart
 from tests.kube.real_node import NODE, RealNode
 from tests.kube.sandbox import Sandbox
 from tests.kube.wait import eventually
@@ -63,10 +60,6 @@ class Machine:
     kuberay: KubeRayStandIn
     images: Images
 
-    def job(self, namespace: str, name: str = "cartpole-ppo") -> Job:
-        """An RLJob by name, there or not."""
-        return Job(self.cluster, namespace, name)
-
     def node_is_ready(self) -> bool:
         """Whether the node says so, and its taints are gone."""
         found = json.loads(self.cluster.kubectl("get", "node", NODE, "-o", "json").stdout)
@@ -80,8 +73,7 @@ def machine(workdir: Path, store: ImageStore, built: Images) -> Iterator[Machine
     with ExitStack() as stack:
         box = stack.enter_context(Sandbox(workdir))
         cluster = stack.enter_context(Cluster(workdir, host=sandbox.HOST_ADDRESS, binaries=tuple(binaries.MODULE_OF)))
-        folder = images.cache_folder() / "containerd"
-        node = RealNode(cluster, box, images=folder, pause=built.pause.name, labels={})
+        node = RealNode(cluster, box, images=images.CACHE / "containerd", pause=built.pause.name, labels={})
         running = Machine(cluster, node, KubeRayStandIn(cluster, "node"), built)
         try:
             stack.enter_context(node)
@@ -91,18 +83,11 @@ def machine(workdir: Path, store: ImageStore, built: Images) -> Iterator[Machine
             cluster.apply(*_storage(workdir / "volumes"))
             eventually(running.node_is_ready, 60, what="the node Ready")
             stack.enter_context(running.kuberay)
-            _install_operator(cluster)
+            install_chart(cluster, _VALUES)
         except BaseException as error:
             error.add_note(node.tails())
             raise
         yield running
-
-
-def _install_operator(cluster: Cluster) -> None:
-    values = cluster.workdir / "values.yaml"
-    values.write_text(yaml.safe_dump(_VALUES))
-    command = ("upgrade", "--install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace")
-    cluster.helm(*command, "--values", values, "--wait", "--timeout", "3m")
 
 
 def _storage(folder: Path) -> list[dict[str, Any]]:

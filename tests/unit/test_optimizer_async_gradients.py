@@ -109,7 +109,7 @@ def test_over_ray_nobody_waits_for_a_slow_one_and_a_lost_one_is_replaced(start, 
     optimizer.step()
     optimizer.foreach_evaluator_with_index(slow_second)
     optimizer.step()  # the quick one alone could make all of it
-    # Two steps of twelve; one more where rows in which environments reset, no timesteps, left a step short.
+    # Two steps of twelve; each applies one more where the gradients of both arrive together for its last.
     assert 24 <= optimizer.counters["gradients_applied"] <= 26
     ray.kill(optimizer.evaluators._actors[1])
     for _ in range(40):
